@@ -1,0 +1,1 @@
+"""In-memory fakes of every port, with state that shows any wrong restore."""

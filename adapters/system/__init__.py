@@ -1,0 +1,1 @@
+"""Clocks, threads and memory of the machine."""

@@ -1,0 +1,1 @@
+"""Metrics in Prometheus' format and the request journal in the log."""

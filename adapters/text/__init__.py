@@ -1,0 +1,1 @@
+"""Tokenizers, chat templates, and the formats models write their output in."""

@@ -1,0 +1,1 @@
+"""Use cases: synchronous and step-driven; no threads, no clock, no files."""

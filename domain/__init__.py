@@ -1,0 +1,1 @@
+"""Values and rules: pure, deterministic, standard library and numpy arrays only."""

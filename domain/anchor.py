@@ -1,0 +1,27 @@
+"""Anchors: owned copies of the sections at one line."""
+
+import enum
+from dataclasses import dataclass
+from typing import NewType
+
+SectionsHandle = NewType("SectionsHandle", int)
+"""Names a copy of the sections that an engine's slot holds for the cache; opaque, counted."""
+
+
+class AnchorKind(enum.Enum):
+    """Where an anchor was taken: that decides under which gate it resumes."""
+
+    GRID = "grid"
+    """A prefill chunk ended at this grid line."""
+
+    END = "end"
+    """A generation stopped here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A copy of the sections at `line`, immutable from the moment it exists."""
+
+    line: int
+    kind: AnchorKind
+    handle: SectionsHandle

@@ -1,0 +1,1 @@
+"""What the inside needs of the outside: protocols in units and promises."""

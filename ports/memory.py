@@ -1,0 +1,33 @@
+"""The memory that caches share with everything else."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Bytes at one moment.
+
+    Attributes:
+        allocated: what live tensors or arrays of this process hold.
+        reserved: what the process has taken from the system; at least `allocated`.
+        available: what could still be taken without hurting others.
+        total: what there is.
+    """
+
+    allocated: int
+    reserved: int
+    available: int
+    total: int
+
+
+class Memory(Protocol):
+    """One pool of memory: a device's, or the host's."""
+
+    def use(self) -> MemoryUse:
+        """The current figures; takes microseconds to a few milliseconds."""
+        ...
+
+    def give_back(self) -> int:
+        """Return free blocks the allocator keeps to the system; the bytes returned."""
+        ...

@@ -1,0 +1,86 @@
+"""Counters, gauges, histograms and the request journal.
+
+The names are constants here, so that no two places spell one differently.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol, TypeAlias
+
+REQUESTS: Final = "requests"
+"""Counter by outcome: stop, length, cancelled, error."""
+
+HITS: Final = "cache_hits"
+"""Counter by tier and source."""
+
+MISSES: Final = "cache_misses"
+"""Counter."""
+
+TOKENS_CACHED: Final = "tokens_cached"
+"""Counter by tier and source: prompt tokens that needed no forward."""
+
+TOKENS_REREAD: Final = "tokens_reread"
+"""Counter: prompt tokens that were forwarded."""
+
+TOKENS_GENERATED: Final = "tokens_generated"
+"""Counter."""
+
+PREFILLS_CANCELLED: Final = "prefills_cancelled"
+"""Counter: prefills whose client left."""
+
+ENDS_KEPT: Final = "ends_kept"
+"""Counter by outcome: kept, absorbed."""
+
+ANCHORS: Final = "anchors"
+"""Gauge by slot: grid anchors that stand."""
+
+ANCHOR_BYTES: Final = "anchor_bytes"
+"""Gauge by slot: bytes of all copies of sections, the end's and free buffers included."""
+
+RESIDENT_TOKENS: Final = "resident_tokens"
+"""Gauge by slot."""
+
+QUEUED: Final = "queue_length"
+"""Gauge."""
+
+RUNNING: Final = "requests_running"
+"""Gauge."""
+
+MEMORY_BYTES: Final = "memory_bytes"
+"""Gauge by kind: allocated, reserved, available."""
+
+TTFT_SECONDS: Final = "ttft_seconds"
+"""Histogram by tier: from arrival to the first token."""
+
+INTER_TOKEN_SECONDS: Final = "inter_token_seconds"
+"""Histogram."""
+
+QUEUE_SECONDS: Final = "queue_seconds"
+"""Histogram."""
+
+Labels: TypeAlias = Mapping[str, str]
+
+NO_LABELS: Final[Labels] = MappingProxyType({})
+
+
+class Telemetry(Protocol):
+    """Takes figures; never raises for them and never blocks for long. Callable from any thread."""
+
+    def count(self, name: str, amount: int = 1, labels: Labels = NO_LABELS) -> None:
+        """Add to a counter; `amount` is never negative."""
+        ...
+
+    def gauge(self, name: str, value: float, labels: Labels = NO_LABELS) -> None:
+        """Set a gauge."""
+        ...
+
+    def observe(self, name: str, value: float, labels: Labels = NO_LABELS) -> None:
+        """Add a sample to a histogram."""
+        ...
+
+    def journal(self, record: Mapping[str, object]) -> None:
+        """Write one line about one request; values are numbers, short strings or lists of them.
+
+        A record never holds a user's text.
+        """
+        ...
