@@ -12,7 +12,8 @@ AnchorlineError
 │   └── Draining
 ├── StateError               state that must not reach a forward pass
 │   └── WrongLine            parts that are not of one line
-└── EngineError              a forward pass failed
+├── EngineError              a forward pass failed
+└── Cancelled                nobody waits for the answer any more
 
 A cache miss is a value, not an error.
 """
@@ -96,3 +97,7 @@ class WrongLine(StateError):
 
 class EngineError(AnchorlineError):
     """A forward pass failed; what it was writing is not to be used."""
+
+
+class Cancelled(AnchorlineError):
+    """A request was given up by its client before it had a slot."""

@@ -1,0 +1,225 @@
+"""The resident prefix of a slot: rows left in place, and anchors that make them resumable.
+
+A conversation only grows: each prompt is the last prompt, plus the answer, plus a little more. So
+its rows stay where the forward wrote them, and only the sections are copied, at grid lines while a
+prefill passes them and once where a generation ends.
+
+    rows      0 . . . . . . . . . . . . . . . . . . . . . length
+    anchors       |       |       |       |                        grid, from prefill chunks
+    end                                              |             one, from the last generation
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..domain.anchor import Anchor, AnchorKind, SectionsHandle
+from ..domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines
+from ..domain.end import End
+from ..domain.entry import Source, Tier
+from ..domain.grid import Span
+from ..domain.namespace import Namespace
+from ..domain.offers import Offer, usable_line
+from ..domain.prompt import Prompt
+from ..domain.taint_line import TaintLine, Writer
+from ..domain.tokens import TokenIds, common_prefix
+from ..ports.engine import EngineProfile
+from ..ports.gpu_state import GpuState
+
+REGIONS_MAX: Final = 256
+"""Generations whose spans are remembered; the oldest go first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a slot can do for a prompt.
+
+    Attributes:
+        shared: how many leading tokens they have in common; 0 across namespaces.
+        offers: verified, usable ways to start.
+        unusable: anchors that lie above `shared`, or that leave no token to forward.
+    """
+
+    shared: int
+    offers: tuple[Offer, ...]
+    unusable: tuple[Anchor, ...]
+
+
+class ResidentPrefix:
+    """Which tokens a slot's state has absorbed, and where it can be resumed.
+
+    The only writer of its slot's state besides the forwards themselves, whose outcome it is told
+    by `advanced` and `decoded`.
+    """
+
+    def __init__(self, state: GpuState, profile: EngineProfile, budget: AnchorBudget) -> None:
+        """Takes an empty slot."""
+        self._state = state
+        self._profile = profile
+        self._grid = profile.grid
+        self._capacity = budget.capacity(profile.layout.section_bytes)
+        self._newest_kept = budget.newest_kept
+        self._pinned = pin_lines(profile.grid)
+        self._junctions: set[int] = set()
+        self._ids = np.zeros(profile.window, dtype=np.uint32)
+        self._key_ids = np.zeros(profile.window, dtype=np.uint32)
+        self._length = 0
+        self._taint = TaintLine()
+        self._namespace = Namespace()
+        self._anchors: dict[int, Anchor] = {}
+        self._end: End | None = None
+        self._regions: tuple[Span, ...] = ()
+        self._end_buffer: SectionsHandle | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens are resident."""
+        return self._length
+
+    @property
+    def ids(self) -> TokenIds:
+        """The resident tokens, as the model read them; a read-only view."""
+        view = self._ids[: self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def taint(self) -> TaintLine:
+        return self._taint
+
+    @property
+    def anchors(self) -> tuple[Anchor, ...]:
+        """The grid anchors, ascending by line."""
+        return tuple(self._anchors[line] for line in sorted(self._anchors))
+
+    @property
+    def capacity(self) -> int:
+        """How many grid anchors may stand."""
+        return self._capacity
+
+    @property
+    def end(self) -> End | None:
+        """The end of the last generation, if its state is kept."""
+        return self._end
+
+    def survey(self, prompt: Prompt, namespace: Namespace) -> Survey:
+        """How far this slot's state continues `prompt`; changes nothing.
+
+        Token ids are compared one by one, over the whole shared prefix.
+        """
+        if namespace != self._namespace:
+            return Survey(0, (), self._all_anchors())
+        shared = common_prefix(self._key_ids[: self._length], prompt.key_ids)
+        highest = min(shared, usable_line(len(prompt)))
+        usable = [anchor for anchor in self._all_anchors() if anchor.line <= highest]
+        unusable = tuple(anchor for anchor in self._all_anchors() if anchor.line > highest)
+        # Moving nothing costs nothing, so of the grid anchors only the highest can ever win.
+        grid = [anchor for anchor in usable if anchor.kind is AnchorKind.GRID][-1:]
+        ends = [anchor for anchor in usable if anchor.kind is AnchorKind.END]
+        return Survey(shared, tuple(self._offer(anchor) for anchor in (*grid, *ends)), unusable)
+
+    def begin(self, prompt: Prompt, namespace: Namespace, offer: Offer) -> None:
+        """Put the slot at the offer's line, before any row is written.
+
+        Anchors above the line go: the rows they need are about to be overwritten.
+
+        Args:
+            offer: from this object's last `survey` of the same prompt, or the cold one.
+        """
+        shared = self.survey(prompt, namespace).shared
+        assert offer.line <= min(shared, usable_line(len(prompt))), (offer.line, shared)
+        self._note_junctions(prompt, shared)
+        self._cut(offer.line)
+        self._namespace = namespace
+        if offer.anchor is not None:
+            assert offer.anchor.line == offer.line
+            self._state.restore_sections(offer.anchor.handle)
+        self._state.resume_at(offer.line)
+
+    def advanced(self, span: Span, prompt: Prompt) -> None:
+        """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
+
+        Takes an anchor when the chunk ended on a grid line.
+        """
+        self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
+        self._taint = self._forwarded(span, Writer.PREFILL)
+        if self._grid.has(span.end):
+            self._take_anchor(span.end)
+
+    def decoded(self, token: int) -> None:
+        """One generated token has been forwarded."""
+        span = Span(self._length, self._length + 1)
+        ids = np.array([token], dtype=np.uint32)
+        self._absorb(span, ids, ids)
+        self._taint = self._forwarded(span, Writer.DECODE)
+
+    def keep_end(self, generated_from: int) -> bool:
+        """Keep the state where the generation stopped; whether that was possible.
+
+        It is not when the sections have absorbed tokens that do not belong to the conversation.
+
+        Args:
+            generated_from: the line where the generated tokens begin.
+        """
+        self._state.settle()
+        if not self._state.trim(self._length):
+            self._end = None
+            return False
+        self._end_buffer = self._state.capture_sections(self._end_buffer)
+        self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
+        self._regions = self._regions[-REGIONS_MAX:]
+        self._end = End(self._length, regions=self._regions)
+        return True
+
+    def forget(self) -> None:
+        """Drop everything: the state is no longer known. The next start is cold."""
+        self._cut(0)
+        self._junctions.clear()
+
+    def _offer(self, anchor: Anchor) -> Offer:
+        gate = self._taint.gate(anchor.line, anchor.kind, self._profile.row_invariant)
+        source = Source.END if anchor.kind is AnchorKind.END else Source.RESIDENT
+        return Offer(anchor.line, gate, Tier.SLOT, source, anchor)
+
+    def _all_anchors(self) -> tuple[Anchor, ...]:
+        if self._end is None or self._end_buffer is None:
+            return self.anchors
+        return (*self.anchors, Anchor(self._end.line, AnchorKind.END, self._end_buffer))
+
+    def _absorb(self, span: Span, ids: TokenIds, key_ids: TokenIds) -> None:
+        assert span.start == self._length == self._state.length - len(span), (span, self._length)
+        self._ids[span.start : span.end] = ids
+        self._key_ids[span.start : span.end] = key_ids
+        self._length = span.end
+
+    def _forwarded(self, span: Span, writer: Writer) -> TaintLine:
+        return self._taint.forwarded(span, writer, self._grid, self._profile.row_invariant)
+
+    def _note_junctions(self, prompt: Prompt, shared: int) -> None:
+        """Remember the grid lines where prompts part, or are likely to: edits come back there."""
+        self._junctions = {line for line in self._junctions if line <= shared}
+        self._junctions.add(self._grid.floor(prompt.last_user))
+        if shared < self._length:
+            self._junctions.add(self._grid.floor(shared))
+
+    def _cut(self, line: int) -> None:
+        """Give up everything above `line`."""
+        for above in [have for have in self._anchors if have > line]:
+            self._state.release_sections(self._anchors.pop(above).handle)
+        if self._end is not None and self._end.line > line:
+            self._end = None
+        self._regions = tuple(region for region in self._regions if region.end <= line)
+        self._length = line
+        self._taint = self._taint.resumed(line)
+
+    def _take_anchor(self, line: int) -> None:
+        if line in self._anchors:
+            raise AssertionError(f"the anchor at {line} should have gone before its rows did")
+        while len(self._anchors) >= self._capacity:
+            drop = line_to_drop(
+                [*sorted(self._anchors), line], self._newest_kept, self._pinned, self._junctions
+            )
+            self._state.release_sections(self._anchors.pop(drop).handle)
+        handle = self._state.capture_sections()
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
