@@ -84,6 +84,11 @@ class Scheduler:
         self._draining = False
 
     @property
+    def slots(self) -> Sequence[Slot]:
+        """All slots, to look at."""
+        return self._slots.all
+
+    @property
     def idle(self) -> bool:
         """Whether no request waits or runs."""
         return not self._queue and not self._running()

@@ -23,6 +23,12 @@ class Role(enum.Enum):
     RESIDENT = "resident"
     """A slot's own rows, in place: the next turn of the conversation in it."""
 
+    HEAD = "head"
+    """A prefix that several sessions read cold: every new session's start, after a restart too."""
+
+    CONVERSATION = "conversation"
+    """A live conversation with its end: its next turn, after eviction or a restart."""
+
 
 class Tier(enum.Enum):
     """Where state stands, from the nearest."""
@@ -43,6 +49,8 @@ class Source(enum.Enum):
 
     RESIDENT = "resident"
     END = "end"
+    HEAD = "head"
+    CONVERSATION = "conversation"
     NONE = "none"
 
 

@@ -13,6 +13,12 @@ AnchorlineError
 ├── StateError               state that must not reach a forward pass
 │   └── WrongLine            parts that are not of one line
 ├── EngineError              a forward pass failed
+├── StorageError             what outlives the process
+│   ├── ObjectMissing        there is no object of that name
+│   ├── ObjectCorrupt        an object's bytes are not what was written
+│   ├── StorageFull          no room, on the medium or within the limit
+│   ├── StorageReadOnly      nothing may be written
+│   └── StorageUnavailable   the medium failed, or is in use by another process
 └── Cancelled                nobody waits for the answer any more
 
 A cache miss is a value, not an error.
@@ -101,3 +107,27 @@ class EngineError(AnchorlineError):
 
 class Cancelled(AnchorlineError):
     """A request was given up by its client before it had a slot."""
+
+
+class StorageError(AnchorlineError):
+    """Something about what outlives the process."""
+
+
+class ObjectMissing(StorageError):
+    """There is no object of that name."""
+
+
+class ObjectCorrupt(StorageError):
+    """An object's bytes are not what was written; it is to be quarantined."""
+
+
+class StorageFull(StorageError):
+    """There is no room, on the medium or within the limit."""
+
+
+class StorageReadOnly(StorageError):
+    """Nothing may be written here."""
+
+
+class StorageUnavailable(StorageError):
+    """The medium failed, or another process uses it."""
