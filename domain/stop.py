@@ -34,7 +34,8 @@ class StopMatcher:
         self._held += text
         found = [(at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            at, stop = min(found, key=lambda pair: (pair[0], -len(pair[1])))
+            # The first to be complete, whatever the pieces: by where it ends, not where it begins.
+            at, stop = min(found, key=lambda pair: (pair[0] + len(pair[1]), pair[0]))
             shown, self._held = self._held[:at], ""
             return Passed(shown, stop)
         keep = max((_overlap(self._held, stop) for stop in self._stops), default=0)

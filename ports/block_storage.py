@@ -4,21 +4,40 @@ Knows names and bytes, nothing about tokens. A name is made of the object's cont
 is written once and never changed.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NewType, Protocol, TypeAlias
+from typing import Final, NewType, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 ObjectName = NewType("ObjectName", str)
-"""A relative path of lower-case letters, digits, `-`, `.`, `_` and `/`; no part starts with `.`."""
+"""A relative path: 64 hexadecimal digits, and 1 to 5 parts behind them, joined by `/`.
+
+Each part has 1 to 160 lower-case letters, digits, `-`, `.` and `_`, starts with a letter or a
+digit, and holds no `.tmp-`. So nothing that somebody else keeps in the same place is ever taken
+for an object.
+"""
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 """Flat, contiguous bytes."""
 
-ALIGNMENT = 4096
+ALIGNMENT: Final = 4096
 """Bytes that offsets and lengths are multiples of where nothing is to be copied."""
+
+_OBJECT_NAME: Final = re.compile(r"[0-9a-f]{64}(/[a-z0-9][a-z0-9._-]{0,159}){1,5}", re.ASCII)
+
+
+def object_name(name: str) -> ObjectName:
+    """The name, once it is seen to be one; nothing that passes here leads out of a directory.
+
+    Raises:
+        ValueError: it is not made as `ObjectName` says.
+    """
+    if not _OBJECT_NAME.fullmatch(name) or ".tmp-" in name:
+        raise ValueError(f"{name!r} cannot be an object's name")
+    return ObjectName(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +53,8 @@ class Space:
     """Bytes on the medium.
 
     Attributes:
-        used: by this storage: objects, quarantined and temporary ones included.
-        free: that could still be written, by whatever measure the medium has.
+        used: by this storage: objects, quarantined and temporary ones, and what stands beside them.
+        free: that `put` would still take: what the limit and the medium leave, 0 at the least.
         total: of the medium.
     """
 
@@ -56,21 +75,29 @@ class BlockStorage(Protocol):
     """Objects by name. Callable from any thread; every call blocks until it is done.
 
     After a crash or a power cut at any moment, each object is there whole or not at all, and one
-    whose `put` had returned is there.
+    whose `put` had returned is there, unless it was deleted: a deleted one may come back.
+
+    A name that is not made as `ObjectName` says is a programmer's error: ValueError.
     """
 
     def buffer(self, nbytes: int) -> ByteArray:
         """A zeroed buffer of at least `nbytes`, of whole pages, that moves without a copy."""
         ...
 
-    def put(self, name: ObjectName, parts: Sequence[ByteArray]) -> None:
+    def put(self, name: ObjectName, parts: Sequence[ByteArray]) -> int:
         """Write the parts, one after the other, as one object; durable on return.
 
-        An object of that name that is there already is left as it is. On any error nothing of the
-        object is to be seen, and what was written of it is reclaimed now or at the next start.
+        An object of that name that is there already is left as it is, and durable on return too.
+        On any error nothing of the object is to be seen, and what was written of it is reclaimed
+        now or at the next start. Of several calls for one name at a time, one writes and the
+        others wait for it.
 
         Args:
-            parts: each a multiple of `ALIGNMENT` long; free again on return.
+            parts: at least one; each a multiple of `ALIGNMENT` long; free again on return. Those
+                that do not start at a multiple of it in memory are copied on the way.
+
+        Returns:
+            The bytes that were written: 0 if the object was there.
 
         Raises:
             StorageFull: the medium, or this storage's limit, has no room for it.
@@ -85,12 +112,13 @@ class BlockStorage(Protocol):
         """Read one range into each buffer; the buffers belong to the caller.
 
         Args:
-            ranges: aligned to `ALIGNMENT` at both ends, inside the object.
-            buffers: each as long as its range.
+            ranges: aligned to `ALIGNMENT` at both ends, inside the object. Those that follow each
+                other are read together.
+            buffers: each as long as its range. On an error their content is undefined.
 
         Raises:
             ObjectMissing: there is no such object.
-            ObjectCorrupt: the object is shorter than the range.
+            ObjectCorrupt: the object is shorter than the range, or not a file of ours.
             StorageUnavailable: the medium failed.
         """
         ...
@@ -100,6 +128,7 @@ class BlockStorage(Protocol):
 
         Raises:
             ObjectMissing: there is no such object.
+            ObjectCorrupt: what stands under the name is not a file of ours.
             StorageUnavailable: the medium failed.
         """
         ...
@@ -115,14 +144,29 @@ class BlockStorage(Protocol):
     def quarantine(self, name: ObjectName, reason: str) -> None:
         """Move an object aside: it is never read again, and kept for a person to look at.
 
-        The oldest quarantined objects are deleted when they exceed the storage's bound.
+        Nothing happens if there is none. The oldest quarantined objects are deleted when they
+        exceed the storage's bound. Afterwards an object of that name can be put again.
+
+        Raises:
+            StorageReadOnly, StorageUnavailable: it stands where it stood.
         """
         ...
 
     def names(self, prefix: str = "") -> Iterator[StoredObject]:
-        """The objects whose names start with `prefix`, in no order; temporary ones excluded."""
+        """The objects whose names start with `prefix`, in no order.
+
+        Temporary and quarantined ones are not among them. Objects that are put or deleted
+        meanwhile may or may not be.
+
+        Raises:
+            StorageUnavailable: the medium failed.
+        """
         ...
 
     def space(self) -> Space:
         """Current figures; cheap."""
+        ...
+
+    def close(self) -> None:
+        """Let the medium go; another process may use it. Nothing may be called afterwards."""
         ...

@@ -75,19 +75,41 @@ class StoredEntry:
     last_used_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class AgeMark:
+    """A reading of the age clock, and the wall clock's at the same moment.
+
+    The age clock goes on from the newest mark after a restart.
+    """
+
+    age_s: float
+    wall_s: float
+
+
 class Catalog(Protocol):
     """Entries, references, counts.
 
     Called on one thread at a time. A call that changes something is durable when it returns, and
-    takes milliseconds.
+    takes milliseconds; if it raises, nothing has changed.
+
+    Raises, from every call:
+        StorageFull, StorageReadOnly, StorageUnavailable: as of `block_storage`.
     """
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether it was missing or damaged at the start: its entries are to be made again."""
+        ...
 
     def entries(self) -> Sequence[StoredEntry]:
         """All entries of all fingerprints."""
         ...
 
     def put(self, entry: StoredEntry, replaces: Iterable[EntryId] = ()) -> None:
-        """Commit an entry and remove others, in one transaction."""
+        """Commit an entry and remove others, in one transaction.
+
+        An entry of the same id is replaced.
+        """
         ...
 
     def remove(self, ids: Iterable[EntryId]) -> None:
@@ -95,7 +117,10 @@ class Catalog(Protocol):
         ...
 
     def touch(self, used: Mapping[EntryId, float]) -> None:
-        """Count a hit for each entry and set when it was last used. May be lost in a crash."""
+        """Count a hit for each entry and set when it was last used. May be lost in a crash.
+
+        Entries that are not there are ignored.
+        """
         ...
 
     def unreferenced(self, names: Iterable[ObjectName]) -> set[ObjectName]:
@@ -105,7 +130,8 @@ class Catalog(Protocol):
     def count_cold(self, keys: Iterable[PrefixKey]) -> Mapping[PrefixKey, int]:
         """Add one to each line's count of cold forwards; the new counts.
 
-        Counts are traffic: they outlive fingerprints. The oldest are forgotten over a bound.
+        Counts are traffic: they outlive fingerprints. Those that were counted the longest ago are
+        forgotten over a bound.
         """
         ...
 
@@ -114,11 +140,14 @@ class Catalog(Protocol):
         ...
 
     def add_written(self, day: str, kind: str, nbytes: int) -> None:
-        """Add to the bytes written on a local day (ISO date), by kind (head, conversation)."""
+        """Add to the bytes written on a local day (ISO date), by kind (head, conversation).
+
+        Days are kept for a year at the least; the oldest are forgotten over a bound.
+        """
         ...
 
     def written(self, days: int) -> Mapping[str, Mapping[str, int]]:
-        """Bytes written on the newest `days` days that have any, by day and kind."""
+        """Bytes written on the newest `days` days that have any, by day and kind, newest first."""
         ...
 
     def adopt(self, fingerprint: Fingerprint, older: Fingerprint) -> None:
@@ -126,7 +155,15 @@ class Catalog(Protocol):
         ...
 
     def equal_to(self, fingerprint: Fingerprint) -> frozenset[Fingerprint]:
-        """All fingerprints on record as equal to this one, itself included."""
+        """All fingerprints on record as equal to this one, by any number of steps, and itself."""
+        ...
+
+    def age_mark(self) -> AgeMark | None:
+        """The newest mark, if there is any."""
+        ...
+
+    def set_age_mark(self, mark: AgeMark) -> None:
+        """Replace the mark. May be lost in a crash."""
         ...
 
     def close(self) -> None:

@@ -1,0 +1,69 @@
+# What one does with a checkout. `make` alone lists it.
+
+PYTHON ?= python3
+# What is left empty here is up to the server's other settings.
+MODEL ?=
+PORT ?=
+CACHE_DIR ?=
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Installed from these two files; a stamp that is newer than both saves every call of pip.
+PINNED := pyproject.toml constraints.txt
+RUNTIME := $(VENV)/.runtime-installed
+TOOLS := $(VENV)/.tools-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test format bench clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@echo
+	@echo '  MODEL=, PORT=, CACHE_DIR= and ARGS= are handed to the server, as in'
+	@echo '  make serve MODEL=toy PORT=8001 ARGS="--slots 2". PYTHON= names the interpreter.'
+
+serve: $(RUNTIME) ## install what it needs, once, and serve MODEL on PORT
+	@$(BIN)/anchorline serve $(if $(MODEL),'$(MODEL)') $(if $(PORT),--port $(PORT)) \
+		$(if $(CACHE_DIR),--cache-dir '$(CACHE_DIR)') $(ARGS)
+
+test: $(TOOLS) ## check format, lint, types and layers, and run the tests
+	@$(call step,format,ruff format --check,make format)
+	@$(call step,lint,ruff check,mend what is listed; make format mends some of it)
+	@$(call step,types,basedpyright,mend what is listed)
+	@$(call step,layers,lint-imports,import only what stands below; see docs/index.md)
+	@$(call step,tests,pytest $(ARGS),mend it; ARGS="-x tests/unit" runs fewer)
+	@echo '== all is well'
+
+format: $(TOOLS) ## format the code, and mend what the linter can
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+bench: $(TOOLS) ## measure the server; ARGS= are those of tests/benchmarks/run.py
+	@PYTHONPATH=.path $(BIN)/python tests/benchmarks/run.py $(ARGS)
+
+clean: ## remove the environment and what tools left
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# $(call step,NAME,COMMAND,WHAT TO DO): run one of the environment's tools; say what to do if it
+# fails. `.path` puts this checkout first, wherever the environment's own copy points.
+step = echo '== $(1): $(firstword $(2))'; \
+	PYTHONPATH=.path $(BIN)/$(2) || \
+	{ status=$$?; echo '== $(1) failed. Next: $(3)' >&2; exit $$status; }
+
+$(RUNTIME): $(PINNED)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "anchorline needs Python 3.11 or newer, and '$(PYTHON)' is no such one;" \
+			"name it as in: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo '== installing what the server needs into $(VENV); this takes some minutes, once'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	@$(BIN)/python -m pip install --constraint constraints.txt \
+		--build-constraint constraints.txt --editable .
+	@touch $@
+
+$(TOOLS): $(RUNTIME)
+	@echo '== installing what the tests need'
+	@$(BIN)/python -m pip install --constraint constraints.txt --group dev
+	@touch $@

@@ -1,0 +1,52 @@
+"""The entry of `anchorline` and `python -m anchorline`.
+
+What the commands do is imported when it is asked for, since torch alone takes seconds.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import __version__
+from .adapters.cli.models_command import Flags, ListedModel, Progress
+from .adapters.cli.program import CliParts, build_cli
+from .settings import ServeSettings, load
+
+
+def main() -> None:
+    """Run the command line on `sys.argv` and exit."""
+    parts = CliParts(
+        version=__version__,
+        settings=ServeSettings,
+        serve=_serve,
+        list_models=_list_models,
+        get_model=_get_model,
+    )
+    build_cli(parts)(prog_name="anchorline")
+
+
+def _serve(flags: Flags, config: Path | None) -> None:
+    settings = load(flags, environ=os.environ, config=config)  # a mistake shows at once
+    from .container import serve  # noqa: PLC0415
+
+    serve(settings)
+
+
+def _list_models(flags: Flags, config: Path | None) -> Sequence[ListedModel]:
+    from .adapters.gpu.model_store import ModelStore  # noqa: PLC0415
+
+    return ModelStore(_models_path(flags, config)).listed()
+
+
+def _get_model(name: str, flags: Flags, config: Path | None, progress: Progress) -> None:
+    from .adapters.gpu.model_store import ModelStore  # noqa: PLC0415
+
+    ModelStore(_models_path(flags, config)).get(name, progress)
+
+
+def _models_path(flags: Flags, config: Path | None) -> Path:
+    return load(flags, environ=os.environ, config=config).models_path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""The program `anchorline`: its commands, and how its failures are shown."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from ...domain.errors import AnchorlineError, RequestError, SettingsError
+from .chat_command import chat_command
+from .models_command import Flags, GetModel, ListModels, models_command
+from .setting_options import SettingsCommand, config_option, setting_options
+
+EXIT_INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True, slots=True)
+class CliParts:
+    """What the commands do, handed in so that `--help` imports none of it.
+
+    Attributes:
+        version: of the package.
+        settings: a struct whose fields become options: each `Annotated` with one `msgspec.Meta`
+            that has a description and, in its `extra`, a `group`.
+        serve: serves until it is stopped; takes the flags and the configuration file asked for.
+        list_models: the models that can be served by name; takes the same.
+        get_model: makes a model present; takes its name, the same, and what shows its steps.
+    """
+
+    version: str
+    settings: type[msgspec.Struct]
+    serve: Callable[[Flags, Path | None], None]
+    list_models: ListModels
+    get_model: GetModel
+
+
+class Failure(click.ClickException):
+    """A failure that is shown as one line."""
+
+    exit_code = 1
+
+    def show(self, file: object = None) -> None:
+        """Write the line to standard error."""
+        del file
+        click.echo(f"anchorline: {self.message}", err=True)
+
+
+class UsageFailure(Failure):
+    """The same, where whoever gave the command can mend it."""
+
+    exit_code = 2
+
+
+class Program(click.Group):
+    """A group that turns the package's errors into lines and exit codes."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command that was asked for.
+
+        Raises:
+            Failure: what went wrong, in one line; with `--debug` the error itself goes through.
+        """
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(EXIT_INTERRUPTED)
+        except BrokenPipeError:
+            raise  # click ends quietly: whoever read the output has left
+        except (AnchorlineError, OSError) as error:
+            if ctx.params["debug"]:
+                raise
+            usage = isinstance(error, SettingsError | RequestError)
+            raise (UsageFailure if usage else Failure)(str(error)) from error
+
+
+def build_cli(parts: CliParts) -> click.Group:
+    """The whole program; calling it runs it on `sys.argv` and exits."""
+    program = Program(
+        "anchorline",
+        params=[
+            click.Option(
+                ["--debug"], is_flag=True, envvar="ANCHORLINE_DEBUG", help="Show tracebacks."
+            )
+        ],
+        help="Serve hybrid language models, and resume conversations from exact state.",
+        epilog="Begin with: anchorline serve; then, in a second terminal: anchorline chat",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    click.version_option(parts.version, prog_name="anchorline")(program)
+    program.add_command(_serve_command(parts))
+    program.add_command(chat_command())
+    program.add_command(models_command(parts.settings, parts.list_models, parts.get_model))
+    return program
+
+
+def _serve_command(parts: CliParts) -> click.Command:
+    def serve(config: Path | None, **flags: object) -> None:
+        parts.serve(flags, config)
+
+    return SettingsCommand(
+        "serve",
+        callback=serve,
+        params=[
+            click.Argument(["model"], required=False),
+            *setting_options(parts.settings, but=("model",)),
+            config_option(),
+        ],
+        short_help="Serve a model over an OpenAI-compatible API.",
+        help="Serve MODEL [toy]: a built-in name, directory, GGUF file or Hugging Face id.",
+        epilog="Sources, the strongest first: --some-name, ANCHORLINE_SOME_NAME in the "
+        "environment, some_name under [serve] in anchorline.toml.",
+    )

@@ -1,0 +1,1 @@
+"""Lossless compression of parts by byte planes, and crc32c."""

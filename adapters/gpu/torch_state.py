@@ -1,0 +1,217 @@
+"""The state of one slot of a torch engine."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from ...domain.anchor import SectionsHandle
+from ...domain.errors import StateError, WrongLine
+from ...domain.grid import Span
+from ...domain.layout import Layout, Section, View
+from ...domain.sums import Sums
+from ...ports.gpu_state import ByteBuffers, SlotState
+from .owned_layer import OwnedLayer
+from .part_bytes import PartBytes
+from .section_arena import SectionCopies, move_into_arena
+
+UNDEFINED: Final = -1
+"""The line of sections that are of none: a forward or an import of them did not reach its end."""
+
+
+class TorchSlotState(SlotState):
+    """Rows, sections and copies of sections of one slot, over the layers that a model writes.
+
+    The sections' line is always known. `forwarding` marks the whole state broken until
+    `forwarded`: a forward that fails anywhere, or is interrupted, leaves what only line 0 ends.
+    """
+
+    def __init__(self, layers: Sequence[OwnedLayer], window: int, device: torch.device):
+        """Take the layers over after their first forward, as empty.
+
+        Args:
+            layers: their sections are moved into one block of memory.
+            window: rows that each row buffer has.
+            device: where the layers' tensors are.
+        """
+        self._layers = tuple(layers)
+        self._device = device
+        self.window = window
+        for index, layer in enumerate(layers):
+            for rows in layer.row_buffers():
+                if rows.tensor.shape[0] != window or not rows.tensor.is_contiguous():
+                    raise StateError(
+                        f"layer{index}.{rows.name} of shape {tuple(rows.tensor.shape)} is not "
+                        f"{window} contiguous rows"
+                    )
+        self._arena = move_into_arena(layers, device)
+        self._copies = SectionCopies(self._arena)
+        self._layout, self._rows, self._sections = _parts_of(layers)
+        self._length = 0
+        self._sections_line = 0
+        self._broken = False
+        self.resume_at(0)
+
+    # --- what a forward does to it --------------------------------------------------------------
+
+    def require_room(self, count: int) -> None:
+        """Check that a forward of `count` tokens may run now.
+
+        Raises:
+            WrongLine: sections were restored and nothing was resumed, or a forward failed.
+            StateError: the tokens do not fit the window.
+        """
+        if self._broken or self._sections_line != self._length:
+            raise WrongLine(self._mismatch(f"a forward at line {self._length}"))
+        if self._length + count > self.window:
+            raise StateError(
+                f"{count} tokens do not fit beside {self._length} in a window of {self.window}"
+            )
+
+    def forwarding(self) -> None:
+        """A forward is about to write: broken, until `forwarded` says that it ran to its end."""
+        self._broken = True
+
+    def forwarded(self, count: int) -> None:
+        """A forward of `count` tokens ran to its end."""
+        if self._length == 0:
+            # Some models mark their states as begun and some leave it to the cache: all of them
+            # go on from here as they would after a resume.
+            self._start_layers_at(count)
+        self._length += count
+        self._sections_line = self._length
+        self._broken = False
+
+    def wipe(self, count: int) -> None:
+        """Forget everything, and zero the first `count` rows: as if no forward had been.
+
+        Not all rows: untouched buffers cost no memory until a forward reaches them.
+        """
+        for layer in self._layers:
+            for rows in layer.row_buffers():
+                rows.tensor[:count].zero_()
+        self.resume_at(0)
+
+    # --- GpuState -------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def settle(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def trim(self, line: int) -> bool:
+        if not 0 <= line <= self._length:
+            raise StateError(f"a state of {self._length} tokens cannot be cut back to {line}")
+        if self._broken:
+            return False
+        if not self._sections:
+            self._sections_line = line
+        if self._sections_line != line:
+            return False
+        self.resume_at(line)
+        return True
+
+    def resume_at(self, line: int) -> None:
+        if line == 0:
+            self._arena.zero_()
+            self._sections_line = 0
+            self._broken = False
+        if self._broken or self._sections_line != line:
+            raise WrongLine(self._mismatch(f"resuming at line {line}"))
+        self._start_layers_at(line)
+        self._length = line
+
+    def capture_sections(self, into: SectionsHandle | None = None) -> SectionsHandle:
+        self._require_defined_sections("a capture")
+        return self._copies.capture(self._sections_line, into)
+
+    def restore_sections(self, handle: SectionsHandle) -> None:
+        self._sections_line = self._copies.restore(handle)
+
+    def release_sections(self, handle: SectionsHandle) -> None:
+        self._copies.release(handle)
+
+    def captured(self) -> tuple[int, int]:
+        return self._copies.counts()
+
+    # --- StateTransfer --------------------------------------------------------------------------
+
+    def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
+        for view, rows in self._rows:
+            size = view.row_bytes
+            rows.read(span.start * size, span.end * size, buffers[view.name])
+
+    def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
+        for view, rows in self._rows:
+            size = view.row_bytes
+            rows.write(span.start * size, span.end * size, buffers[view.name])
+
+    def export_sections(self, buffers: ByteBuffers) -> None:
+        self._require_defined_sections("an export")
+        for section, data in self._sections:
+            data.read(0, section.nbytes, buffers[section.name])
+
+    def import_sections(self, line: int, buffers: ByteBuffers) -> None:
+        if not 0 <= line <= self.window:
+            raise StateError(f"there is no line {line} in a window of {self.window}")
+        # Between the first and the last part the sections are of no line.
+        self._sections_line = UNDEFINED
+        for section, data in self._sections:
+            data.write(0, section.nbytes, buffers[section.name])
+        self._sections_line = line
+
+    def row_sums(self, span: Span) -> Mapping[str, Sums]:
+        return {
+            view.name: rows.sums(span.start * view.row_bytes, span.end * view.row_bytes)
+            for view, rows in self._rows
+        }
+
+    def section_sums(self) -> Mapping[str, Sums]:
+        return {section.name: data.sums(0, section.nbytes) for section, data in self._sections}
+
+    # --- private --------------------------------------------------------------------------------
+
+    def _start_layers_at(self, line: int) -> None:
+        for layer in self._layers:
+            layer.start_at(line)
+
+    def _require_defined_sections(self, what: str) -> None:
+        if self._broken or self._sections_line == UNDEFINED:
+            raise WrongLine(self._mismatch(what))
+
+    def _mismatch(self, what: str) -> str:
+        if self._broken:
+            return f"{what} after a failed forward: only line 0 can be resumed"
+        if self._sections_line == UNDEFINED:
+            return f"{what} after an import of sections that failed"
+        return f"{what}, and the sections in place are of line {self._sections_line}"
+
+
+def _parts_of(
+    layers: Sequence[OwnedLayer],
+) -> tuple[Layout, list[tuple[View, PartBytes]], list[tuple[Section, PartBytes]]]:
+    rows: list[tuple[View, PartBytes]] = []
+    sections: list[tuple[Section, PartBytes]] = []
+    for index, layer in enumerate(layers):
+        for part in layer.row_buffers():
+            name, shape = f"layer{index}.{part.name}", tuple(part.tensor.shape[1:])
+            view = View(name, _dtype_name(part.tensor), shape, part.signature)
+            rows.append((view, PartBytes(name, part.tensor)))
+        for part in layer.section_tensors():
+            name, shape = f"layer{index}.{part.name}", tuple(part.tensor.shape)
+            section = Section(name, _dtype_name(part.tensor), shape, part.signature)
+            sections.append((section, PartBytes(name, part.tensor)))
+    layout = Layout(tuple(view for view, _ in rows), tuple(section for section, _ in sections))
+    return layout, rows, sections
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,334 @@
+"""The state of one slot of the in-memory engine: integers that say what they are the state of.
+
+`prefix[t]` is a running hash of tokens 0 .. t: it says *whose* row this is. `bits[t]` stands for
+what arithmetic wrote: it depends also on *how* the row was computed. Every forward reads all rows
+below it, as attention does, and what does not belong there is carried into all that it writes.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ...domain.anchor import SectionsHandle
+from ...domain.errors import WrongLine
+from ...domain.grid import Span
+from ...domain.layout import Layout, Section, View
+from ...domain.sums import Sums, sums_of
+from ...domain.taint_line import Writer
+from ...domain.tokens import TokenIds
+from ...ports.gpu_state import ByteBuffers
+
+Words: TypeAlias = npt.NDArray[np.uint64]
+
+WRITER_MARKS: Final = {Writer.PREFILL: 1, Writer.DECODE: 2}
+"""What the view `writer` holds; 0 where nothing was written yet."""
+
+_WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
+_FIRST: Final = 0xBF58476D1CE4E5B9
+_SECOND: Final = 0x94D049BB133111EB
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_FIRST_INVERSE: Final = pow(_FIRST, -1, 1 << 64)
+_SECOND_INVERSE: Final = pow(_SECOND, -1, 1 << 64)
+
+
+class Parts(enum.Enum):
+    """Which kinds of parts the state has."""
+
+    HYBRID = "hybrid"
+    """Views and sections."""
+
+    ATTENTION = "attention"
+    """Views alone: the state can be cut at any row."""
+
+    RECURRENT = "recurrent"
+    """Sections alone."""
+
+
+_VIEWS: Final = (
+    View("prefix", "uint64", (), "check:hash"),
+    View("bits", "uint64", (), "check:hash"),
+    View("writer", "uint8", (), "check:hash"),
+)
+_SECTIONS: Final = (
+    Section("tokens", "uint64", (1,), "check:hash"),
+    Section("bits_after", "uint64", (1,), "check:hash"),
+    Section("count", "int64", (1,), "check:hash"),
+)
+
+
+def layout_of(parts: Parts) -> Layout:
+    """The layout of a state with such parts."""
+    return Layout(
+        views=() if parts is Parts.RECURRENT else _VIEWS,
+        sections=() if parts is Parts.ATTENTION else _SECTIONS,
+    )
+
+
+def mixed(words: Words) -> Words:
+    """The finaliser of splitmix64, a bijection of 64-bit words; a new array."""
+    z = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
+    return z ^ (z >> np.uint64(31))
+
+
+def _unmixed(words: Words) -> Words:
+    """The inverse of `mixed`."""
+    z = words ^ (words >> np.uint64(31)) ^ (words >> np.uint64(62))
+    z *= np.uint64(_SECOND_INVERSE)
+    z ^= (z >> np.uint64(27)) ^ (z >> np.uint64(54))
+    z *= np.uint64(_FIRST_INVERSE)
+    return z ^ (z >> np.uint64(30)) ^ (z >> np.uint64(60))
+
+
+def fold(*values: int) -> int:
+    """One word that depends on every value and on their order."""
+    word = 0
+    for value in values:
+        word = (word * _GOLDEN + value + 1) & _WORD
+        word = ((word ^ (word >> 30)) * _FIRST) & _WORD
+        word = ((word ^ (word >> 27)) * _SECOND) & _WORD
+        word ^= word >> 31
+    return word
+
+
+def _steps(start: int, ids: TokenIds) -> Words:
+    """What each token adds to the running hash: one word for each pair of position and id."""
+    positions = np.arange(start, start + len(ids), dtype=np.uint64)
+    return mixed((positions << np.uint64(32)) | ids.astype(np.uint64))
+
+
+def expected_prefixes(ids: TokenIds) -> Words:
+    """The view `prefix` of a state that has absorbed exactly `ids`; shape (tokens,)."""
+    return np.cumsum(_steps(0, ids), dtype=np.uint64)
+
+
+def expected_prefix_hash(ids: TokenIds) -> int:
+    """The section `tokens` of a state that has absorbed exactly `ids`; 0 for none."""
+    return int(expected_prefixes(ids)[-1]) if len(ids) else 0
+
+
+class CheckableState:
+    """Implements `ports.gpu_state.SlotState` over arrays of integers.
+
+    Stricter than the port where the port leaves something to its caller: a forward between
+    `restore_sections` and `resume_at`, and any use of a slot whose forward failed, are refused.
+    """
+
+    def __init__(self, *, parts: Parts, window: int, row_invariant: bool, handles: Iterator[int]):
+        """Allocates the rows.
+
+        Args:
+            handles: where numbers for handles come from; shared by the slots of an engine, so
+                that a handle of one slot names nothing in another.
+        """
+        self._layout = layout_of(parts)
+        self._row_invariant = row_invariant
+        self._handles = handles
+        self._rows = {
+            view.name: np.zeros((window, *view.row_shape), dtype=view.dtype) for view in _VIEWS
+        }
+        self._sections = _zero_sections()
+        self._length = 0
+        self._sections_line: int = 0
+        self._broken = False
+        self._live: dict[SectionsHandle, tuple[int, dict[str, npt.NDArray[np.generic]]]] = {}
+        self._free: list[dict[str, npt.NDArray[np.generic]]] = []
+
+    # --- GpuState -------------------------------------------------------------------------------
+
+    @property
+    def layout(self) -> Layout:
+        return self._layout
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def settle(self) -> None:
+        """Nothing is ever under way."""
+
+    def trim(self, line: int) -> bool:
+        self._assert_sound()
+        assert 0 <= line <= self._length, f"line {line} is above the length {self._length}"
+        if self._layout.sections and line != self._sections_line:
+            return False
+        self._length = self._sections_line = line
+        return True
+
+    def resume_at(self, line: int) -> None:
+        assert 0 <= line <= self.window, f"line {line} lies outside a window of {self.window}"
+        if line == 0:
+            self._sections = _zero_sections()
+            self._broken = False
+        else:
+            self._assert_sound()
+            if self._layout.sections and line != self._sections_line:
+                raise WrongLine(f"the sections are of line {self._sections_line}, not of {line}")
+        self._length = self._sections_line = line
+
+    def capture_sections(self, into: SectionsHandle | None = None) -> SectionsHandle:
+        self._assert_sound()
+        if into is None:
+            buffers = self._free.pop() if self._free else _zero_sections()
+            handle = SectionsHandle(next(self._handles))
+        else:
+            handle, (_, buffers) = into, self._live[into]
+        for name, place in self._sections.items():
+            np.copyto(buffers[name], place)
+        self._live[handle] = (self._sections_line, buffers)
+        return handle
+
+    def restore_sections(self, handle: SectionsHandle) -> None:
+        self._assert_sound()
+        line, buffers = self._live[handle]
+        for name, place in self._sections.items():
+            np.copyto(place, buffers[name])
+        self._sections_line = line
+
+    def release_sections(self, handle: SectionsHandle) -> None:
+        _, buffers = self._live.pop(handle)
+        self._free.append(buffers)
+
+    def captured(self) -> tuple[int, int]:
+        buffers = len(self._live) + len(self._free)
+        return len(self._live), buffers * self._layout.section_bytes
+
+    # --- StateTransfer --------------------------------------------------------------------------
+
+    def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
+        for name, data in self._row_bytes(span).items():
+            _same_size(name, buffers[name], data)
+            buffers[name][:] = data
+
+    def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
+        for name, data in self._row_bytes(span).items():
+            _same_size(name, buffers[name], data)
+            data[:] = buffers[name]
+
+    def export_sections(self, buffers: ByteBuffers) -> None:
+        for name, data in self._section_bytes().items():
+            _same_size(name, buffers[name], data)
+            buffers[name][:] = data
+
+    def import_sections(self, line: int, buffers: ByteBuffers) -> None:
+        self._assert_sound()
+        assert 0 <= line <= self.window, f"line {line} lies outside a window of {self.window}"
+        for name, data in self._section_bytes().items():
+            _same_size(name, buffers[name], data)
+            data[:] = buffers[name]
+        self._sections_line = line
+
+    def row_sums(self, span: Span) -> Mapping[str, Sums]:
+        return {name: sums_of(data) for name, data in self._row_bytes(span).items()}
+
+    def section_sums(self) -> Mapping[str, Sums]:
+        return {name: sums_of(data) for name, data in self._section_bytes().items()}
+
+    # --- what the engine does with it -----------------------------------------------------------
+
+    @property
+    def window(self) -> int:
+        """Rows there are."""
+        return len(self._rows["prefix"])
+
+    def forward(self, ids: TokenIds, writer: Writer) -> int:
+        """Write the rows of `ids` at the length; the hash the logits are made of."""
+        self._assert_sound()
+        start, end = self._length, self._length + len(ids)
+        assert len(ids), "an empty chunk has no last token to give logits of"
+        assert end <= self.window, f"{end} tokens do not fit a window of {self.window}"
+        if self._layout.sections and self._sections_line != start:
+            raise WrongLine(f"the sections are of line {self._sections_line}, the rows of {start}")
+        tokens, bits = self._state_below()
+        departure = self._departure(tokens)
+        prefixes = np.cumsum(_steps(start, ids), dtype=np.uint64)
+        prefixes += np.uint64((tokens + departure) & _WORD)
+        if self._row_invariant:
+            made_by, mark = departure, WRITER_MARKS[Writer.PREFILL]
+        else:
+            mark = WRITER_MARKS[writer]
+            made_by = fold(bits, self._attended(start), departure, start, len(ids), mark)
+        self._rows["prefix"][start:end] = prefixes
+        self._rows["bits"][start:end] = mixed(prefixes + np.uint64(made_by))
+        self._rows["writer"][start:end] = mark
+        self._sections["tokens"][0] = prefixes[-1]
+        self._sections["bits_after"][0] = fold(int(self._rows["bits"][end - 1]))
+        self._sections["count"][0] = end
+        self._length = self._sections_line = end
+        return int(prefixes[-1])
+
+    def spoil(self) -> None:
+        """What a failed forward leaves: garbage everywhere, until line 0 is resumed."""
+        for place in (*self._rows.values(), *self._sections.values()):
+            place.view(np.uint8)[:] = 0xDB
+        self._broken = True
+
+    def _state_below(self) -> tuple[int, int]:
+        """The running hashes that the next forward goes on from."""
+        if self._layout.sections:
+            return int(self._sections["tokens"][0]), int(self._sections["bits_after"][0])
+        if self._length == 0:
+            return 0, 0
+        below = self._length - 1
+        return int(self._rows["prefix"][below]), fold(int(self._rows["bits"][below]))
+
+    def _departure(self, tokens: int) -> int:
+        """0 where the rows below and the sections are one state; else a word that says how not.
+
+        A row's step from the row below it must be the word of some token at just that position,
+        and the last row must be that of the sections: together, every row is the sections' own.
+        """
+        found = 0
+        if self._layout.sections and int(self._sections["count"][0]) != self._length:
+            found = fold(found, int(self._sections["count"][0]))
+        if not self._layout.views or self._length == 0:
+            return found
+        prefixes = self._rows["prefix"][: self._length]
+        if int(prefixes[-1]) != tokens:
+            found = fold(found, int(prefixes[-1]), tokens)
+        steps = np.diff(prefixes, prepend=np.uint64(0))
+        foreign = np.arange(self._length, dtype=np.uint64) != _unmixed(steps) >> np.uint64(32)
+        if self._row_invariant:
+            foreign |= self._rows["bits"][: self._length] != mixed(prefixes)
+            foreign |= self._rows["writer"][: self._length] != WRITER_MARKS[Writer.PREFILL]
+        for row in np.flatnonzero(foreign)[:16]:
+            found = fold(found, int(row), int(prefixes[row]), int(self._rows["bits"][row]))
+        return found
+
+    def _attended(self, end: int) -> int:
+        """A word of bits and writers of all rows below `end`, each at its own position."""
+        if not self._layout.views:
+            return 0
+        positions = np.arange(1, end + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+        words = (self._rows["bits"][:end] ^ positions) + self._rows["writer"][:end]
+        return int(mixed(words).sum(dtype=np.uint64))
+
+    def _row_bytes(self, span: Span) -> dict[str, npt.NDArray[np.uint8]]:
+        """The rows of `span` where they stand, as flat bytes."""
+        assert span.end <= self.window, f"{span} reaches outside a window of {self.window}"
+        return {
+            view.name: self._rows[view.name][span.start : span.end].view(np.uint8)
+            for view in self._layout.views
+        }
+
+    def _section_bytes(self) -> dict[str, npt.NDArray[np.uint8]]:
+        """The sections where they stand, as flat bytes."""
+        return {
+            section.name: self._sections[section.name].view(np.uint8)
+            for section in self._layout.sections
+        }
+
+    def _assert_sound(self) -> None:
+        assert not self._broken, "a forward failed here: resume at line 0 before anything else"
+
+
+def _zero_sections() -> dict[str, npt.NDArray[np.generic]]:
+    return {section.name: np.zeros(section.shape, dtype=section.dtype) for section in _SECTIONS}
+
+
+def _same_size(name: str, buffer: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8]) -> None:
+    assert buffer.dtype == np.uint8, f"{name}: a buffer of {buffer.dtype}, not of bytes"
+    assert buffer.shape == data.shape, f"{name}: {buffer.shape} bytes given for {data.shape}"

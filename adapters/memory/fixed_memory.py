@@ -1,0 +1,35 @@
+"""A pool of memory whose figures a test sets."""
+
+from ...ports.memory import MemoryUse
+
+
+class FixedMemory:
+    """Implements `ports.memory.Memory`.
+
+    It models an allocator that keeps freed blocks until it is asked to give them back. It does
+    not model other processes: what is not reserved is available, unless `taken` says otherwise.
+
+    Attributes:
+        allocated: bytes that live arrays hold; set it as the test needs.
+        taken: bytes that others hold.
+    """
+
+    def __init__(self, *, total: int = 1 << 34, allocated: int = 0, taken: int = 0):
+        self.total = total
+        self.allocated = allocated
+        self.taken = taken
+        self._reserved = allocated
+
+    def use(self) -> MemoryUse:
+        self._reserved = max(self._reserved, self.allocated)
+        return MemoryUse(
+            allocated=self.allocated,
+            reserved=self._reserved,
+            available=max(self.total - self._reserved - self.taken, 0),
+            total=self.total,
+        )
+
+    def give_back(self) -> int:
+        self._reserved = max(self._reserved, self.allocated)
+        freed, self._reserved = self._reserved - self.allocated, self.allocated
+        return freed

@@ -1,0 +1,202 @@
+"""The directory a storage lives in: whose it is, who uses it, and the way down from it.
+
+Everything below is opened part by part, relative to the directory above and without following
+links: whoever can plant a link in the root leads nobody out of it.
+"""
+
+import contextlib
+import fcntl
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from ...domain.errors import StorageReadOnly, StorageUnavailable
+from .failures import failures_of, storage_error
+
+LOCK_NAME: Final = "lock"
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+
+_OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class RootDirectory:
+    """An open root that no other process uses.
+
+    Callable from any thread; every call may wait for the drive.
+    """
+
+    def __init__(self, path: Path, on_step: Callable[[str], None] = lambda _: None):
+        """Open the directory, made if it is not there, and lock it.
+
+        Args:
+            path: may lead over links, but must not be one.
+            on_step: see `FileStorage`.
+
+        Raises:
+            StorageUnavailable: it cannot be used, or another process uses it; the message says
+                why and what to do.
+            StorageReadOnly: nothing may be written there.
+        """
+        self.path = path
+        self._on_step = on_step
+        # Held while a directory is made and synced: who finds it there may rely on it.
+        self._lock = threading.Lock()
+        # Directories that this process synced, or made: all that stood in them then is durable. A
+        # process that was killed between a rename and its sync left an entry that is to be seen and
+        # may yet be lost, so each directory is synced once before anything in it is relied on.
+        self._settled: set[tuple[str, ...]] = set()
+        _make_with_parents(path)
+        self.fd = _open_own(path)
+        try:
+            self._lock_fd = _lock(self.fd, path)
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def close(self) -> None:
+        """Unlock it; another process may use it."""
+        os.close(self._lock_fd)
+        os.close(self.fd)
+
+    def open(self, parts: Sequence[str]) -> int:
+        """A descriptor of the directory below the root; the caller closes it.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            OSError: a part of the way is no directory, or the drive failed.
+        """
+        fd = os.dup(self.fd)
+        try:
+            for part in parts:
+                inner = os.open(part, _OPEN_DIRECTORY, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def settle(self, parts: Sequence[str]) -> int:
+        """As `open`, of a directory that is made if need be, and durable with all that is in it.
+
+        Raises:
+            OSError: as the system says.
+        """
+        fd = os.dup(self.fd)
+        try:
+            for depth, part in enumerate(parts, start=1):
+                inner = self._settle_one(fd, part, tuple(parts[:depth]))
+                os.close(fd)
+                fd = inner
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
+
+    def unsettle(self, parts: Sequence[str]) -> None:
+        """Rely on nothing in the directory before it was synced again: a sync of it failed."""
+        with self._lock:
+            self._settled.discard(tuple(parts))
+
+    def _settle_one(self, above: int, part: str, way: tuple[str, ...]) -> int:
+        """The directory `part`; afterwards its entry and all that stands in it are durable."""
+        with self._lock:
+            try:
+                fd = os.open(part, _OPEN_DIRECTORY, dir_fd=above)
+                to_sync = [] if way in self._settled else [fd]
+            except FileNotFoundError:
+                self._on_step("make directory")
+                os.mkdir(part, DIRECTORY_MODE, dir_fd=above)
+                fd = os.open(part, _OPEN_DIRECTORY, dir_fd=above)
+                to_sync = []  # nothing stands in it
+                self._settled.discard(way[:-1])
+            if way[:-1] not in self._settled:
+                to_sync.append(above)
+            try:
+                for directory in to_sync:
+                    self._on_step("sync made directory")
+                    os.fsync(directory)
+            except BaseException:
+                os.close(fd)
+                raise
+            self._settled.update((way, way[:-1]))
+            return fd
+
+
+def _make_with_parents(path: Path) -> None:
+    """Make the directory and those above it that are missing, each durable in its parent."""
+    missing: list[Path] = []
+    while not os.path.lexists(path):
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        with failures_of(f"making the directory {directory}"):
+            directory.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+            fd = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def _open_own(path: Path) -> int:
+    """A descriptor of the root, once it is seen to be a directory of this user alone."""
+    if path.is_symlink():
+        target = path.readlink()
+        raise StorageUnavailable(
+            f"the cache directory {path} is a symbolic link; name {target} itself"
+        )
+    with failures_of(f"opening the cache directory {path}"):
+        fd = os.open(path, _OPEN_DIRECTORY)
+    try:
+        _check_owner(os.fstat(fd), path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_owner(found: os.stat_result, path: Path) -> None:
+    if found.st_uid != os.geteuid():
+        raise StorageUnavailable(
+            f"the cache directory {path} belongs to the user {found.st_uid} and the server runs "
+            f"as {os.geteuid()}; give it a directory of its own"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o022:
+        raise StorageUnavailable(
+            f"others may write into the cache directory {path} (mode "
+            f"{stat.S_IMODE(found.st_mode):o}), which holds conversations; chmod go-w it"
+        )
+
+
+def _lock(root: int, path: Path) -> int:
+    """Take the root's lock for as long as the descriptor is open; a killed process lets it go."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(LOCK_NAME, flags, FILE_MODE, dir_fd=root)
+    except OSError as error:
+        failure = storage_error(error, f"locking the cache directory {path}")
+        if isinstance(failure, StorageReadOnly):
+            raise StorageReadOnly(
+                f"the cache directory {path} cannot be written to ({error.strerror}); "
+                "nothing is kept on disk"
+            ) from error
+        raise failure from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(fd, 20, 0).decode(errors="replace").strip()
+        os.close(fd)
+        raise StorageUnavailable(
+            f"the cache directory {path} is in use by another server (process {holder or '?'}); "
+            "give this one another directory"
+        ) from error
+    # Who it is, for the message above; the lock itself is the descriptor's, and needs no room.
+    with contextlib.suppress(OSError):
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

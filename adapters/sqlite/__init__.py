@@ -1,0 +1,1 @@
+"""The index of a storage as an SQLite database."""

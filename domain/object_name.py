@@ -1,0 +1,103 @@
+"""Names of stored objects: what they hold can be told, and looked for, without opening them.
+
+    <fingerprint>/blocks/ab/<prefix key>-<content digest>.blk
+    <fingerprint>/anchors/ab/<prefix key>-<grid or end>-<content digest>.anc
+
+`ab` stands for the key's first byte. All of a name is hexadecimal digits and fixed words, and the
+same bytes of the same tokens have the same name on every machine.
+"""
+
+import hashlib
+import re
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NewType
+
+from .errors import ObjectCorrupt
+from .fingerprint import Fingerprint
+from .object_header import ObjectHeader, ObjectKind, PartRecord
+from .prefix_key import PrefixKey
+from .sums import SUMS_VERSION
+
+ContentDigest = NewType("ContentDigest", str)
+"""32 hexadecimal digits: an identity among honest bytes of the same tokens, not a defence."""
+
+_NAME: Final = re.compile(
+    r"(?P<fingerprint>[0-9a-f]{64})/"
+    r"(?:blocks/(?P<block_fan>[0-9a-f]{2})/(?P<block_key>(?:[0-9a-f]{2}){1,16})"
+    r"-(?P<block_digest>[0-9a-f]{32})\.blk"
+    r"|anchors/(?P<anchor_fan>[0-9a-f]{2})/(?P<anchor_key>(?:[0-9a-f]{2}){1,16})"
+    r"-(?P<kind>grid|end)-(?P<anchor_digest>[0-9a-f]{32})\.anc)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectIdentity:
+    """What a name says."""
+
+    fingerprint: Fingerprint
+    kind: ObjectKind
+    key: PrefixKey
+    digest: ContentDigest
+
+    @property
+    def name(self) -> str:
+        key = self.key.hex()
+        if self.kind is ObjectKind.BLOCK:
+            return f"{self.fingerprint}/blocks/{key[:2]}/{key}-{self.digest}.blk"
+        return f"{self.fingerprint}/anchors/{key[:2]}/{key}-{self.kind.value}-{self.digest}.anc"
+
+
+def content_digest(parts: Iterable[PartRecord]) -> ContentDigest:
+    """The identity of raw bytes: over every part's name, dtype, shape and sums, in order.
+
+    How the parts are compressed and where they stand does not enter: an unchanged block keeps the
+    name that it was given under another codec.
+    """
+    digest = hashlib.sha256(b"anchorline content 1" + struct.pack("<I", SUMS_VERSION))
+    for part in parts:
+        for text in (part.name.encode(), part.dtype.encode()):
+            digest.update(struct.pack("<I", len(text)) + text)
+        digest.update(struct.pack(f"<I{len(part.shape)}Q", len(part.shape), *part.shape))
+        digest.update(struct.pack("<QQ", part.sums.plain, part.sums.weighted))
+    return ContentDigest(digest.hexdigest()[:32])
+
+
+def identity_of(header: ObjectHeader) -> ObjectIdentity:
+    """The identity of the object that the header stands in."""
+    return ObjectIdentity(header.fingerprint, header.kind, header.key, content_digest(header.parts))
+
+
+def key_prefix(fingerprint: Fingerprint, kind: ObjectKind, key: PrefixKey) -> str:
+    """What the names of all objects of this kind at this key start with."""
+    return ObjectIdentity(fingerprint, kind, key, ContentDigest("")).name.rpartition("-")[0] + "-"
+
+
+def parse_name(name: str) -> ObjectIdentity | None:
+    """What a name says; None for a name that is none of ours."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    part = match.groupdict()
+    fan, key = part["block_fan"] or part["anchor_fan"], part["block_key"] or part["anchor_key"]
+    if not key.startswith(fan):
+        return None
+    return ObjectIdentity(
+        fingerprint=Fingerprint(part["fingerprint"]),
+        kind=ObjectKind(part["kind"] or "block"),
+        key=PrefixKey(bytes.fromhex(key)),
+        digest=ContentDigest(part["block_digest"] or part["anchor_digest"]),
+    )
+
+
+def check_name(header: ObjectHeader, name: str) -> None:
+    """Hold a header against the name its object was found under.
+
+    Raises:
+        ObjectCorrupt: the object stands under a name that is not its own.
+    """
+    own = identity_of(header).name
+    if own != name:
+        raise ObjectCorrupt(f"the object {name} says that it is {own}")

@@ -1,0 +1,218 @@
+"""Every storage against the block storage contract, and what each adds."""
+
+import errno
+import os
+import random
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from anchorline.adapters.memory.crashable_storage import (
+    PUT_STEPS,
+    CrashableStorage,
+    CrashedHere,
+)
+from anchorline.adapters.nvme.buffered_storage import BufferedStorage
+from anchorline.adapters.nvme.nvme_storage import NvmeStorage
+from anchorline.domain.errors import (
+    ObjectMissing,
+    StorageUnavailable,
+)
+from anchorline.ports.block_storage import BlockStorage, ObjectName
+from contract.block_storage_contract import (
+    QUARANTINED_MAX,
+    ROOM,
+    BlockStorageContract,
+)
+from contract.file_storage_contract import FileStorageContract
+from support.stored_objects import check_object, make_object
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs, wherever there is one
+
+
+class TestCrashableStorage(BlockStorageContract):
+    def make_storage(self, *, bytes_max: int = ROOM) -> CrashableStorage:
+        return CrashableStorage(bytes_max=bytes_max, quarantined_max=QUARANTINED_MAX)
+
+    def reopen(self, storage: BlockStorage, *, bytes_max: int = ROOM) -> CrashableStorage:
+        assert isinstance(storage, CrashableStorage)
+        return storage.kill(bytes_max=bytes_max)
+
+    def content(self, storage: BlockStorage, name: ObjectName) -> bytes:
+        assert isinstance(storage, CrashableStorage)
+        return storage.content(name)
+
+    def overwrite(self, storage: BlockStorage, name: ObjectName, content: bytes) -> None:
+        assert isinstance(storage, CrashableStorage)
+        storage.overwrite(name, content)
+
+
+def crashed_at(step: str) -> tuple[CrashableStorage, ObjectName]:
+    """A storage whose second put stopped before a step, and that put's name."""
+
+    def stop(reached: str) -> None:
+        if reached == step:
+            raise CrashedHere
+
+    storage = CrashableStorage()
+    storage.put(*make_object(1))
+    storage.on_step = stop
+    name, parts = make_object(2)
+    with pytest.raises(CrashedHere):
+        storage.put(name, parts)
+    return storage, name
+
+
+def is_whole(storage: CrashableStorage, name: ObjectName) -> bool:
+    try:
+        check_object(storage, name)
+    except ObjectMissing:
+        return False
+    return True
+
+
+class TestCrashes:
+    @pytest.mark.parametrize("step", PUT_STEPS)
+    def test_a_kill_before_any_step_leaves_the_object_whole_or_absent(self, step: str) -> None:
+        storage, name = crashed_at(step)
+
+        after = storage.kill()
+
+        assert is_whole(after, name) == (step in ("sync directory", "done"))
+        assert is_whole(after, make_object(1)[0])
+        assert after.space().used == sum(found.nbytes for found in after.names())
+
+    @pytest.mark.parametrize("step", PUT_STEPS)
+    def test_a_power_cut_before_any_step_leaves_the_object_whole_or_absent(self, step: str) -> None:
+        storage, name = crashed_at(step)
+
+        after = storage.crash()
+
+        assert is_whole(after, name) == (step == "done")
+        assert is_whole(after, make_object(1)[0])
+
+    @pytest.mark.parametrize("step", PUT_STEPS)
+    def test_a_medium_that_wrote_some_of_it_early_leaves_it_whole_or_absent(
+        self, step: str
+    ) -> None:
+        seen: set[bool] = set()
+        for seed in range(20):
+            storage, name = crashed_at(step)
+            seen.add(is_whole(storage.crash(random.Random(seed)), name))
+
+        assert (
+            seen
+            == {
+                "create": {False},
+                "write": {False},
+                "sync file": {False},
+                "rename": {False},
+                "sync directory": {True, False},
+                "done": {True},
+            }[step]
+        )
+
+    def test_a_deleted_object_may_come_back_after_a_power_cut(self) -> None:
+        storage = CrashableStorage()
+        name, parts = make_object(1)
+        storage.put(name, parts)
+        storage.delete(name)
+
+        assert is_whole(storage.crash(), name)
+
+    def test_a_put_that_forgets_to_sync_its_file_is_found_out(self) -> None:
+        storage = CrashableStorage(forgets=["sync file"])
+        name, parts = make_object(1)
+        storage.put(name, parts)
+
+        assert storage.crash().content(name) == b""
+
+    def test_a_put_that_forgets_to_sync_its_directory_is_found_out(self) -> None:
+        storage = CrashableStorage(forgets=["sync directory"])
+        name, parts = make_object(1)
+        storage.put(name, parts)
+
+        assert not is_whole(storage.crash(), name)
+
+    def test_a_storage_that_crashed_is_not_used_any_more(self) -> None:
+        storage = CrashableStorage()
+        storage.crash()
+
+        with pytest.raises(StorageUnavailable):
+            storage.put(*make_object(1))
+
+
+class TestNvmeStorage(FileStorageContract):
+    kind = NvmeStorage
+
+    def make_directory(self) -> AbstractContextManager[str]:
+        return tempfile.TemporaryDirectory()
+
+    def test_the_page_cache_is_gone_around_where_the_file_system_lets_it(self) -> None:
+        storage = self.make_storage()
+
+        assert storage.direct == (storage.notices == []) == takes_direct_io(self.path.parent)
+
+
+class TestBufferedStorage(FileStorageContract):
+    kind = BufferedStorage
+
+    def make_directory(self) -> AbstractContextManager[str]:
+        return tempfile.TemporaryDirectory()
+
+    def test_it_never_asks_for_direct_io(self) -> None:
+        storage = self.make_storage()
+
+        assert (storage.direct, storage.notices) == (False, [])
+
+
+@pytest.mark.skipif(not SHARED_MEMORY.is_dir(), reason="there is no tmpfs here")
+class TestNvmeStorageOnTmpfs(FileStorageContract):
+    """tmpfs has its own idea of alignment and of direct I/O."""
+
+    kind = NvmeStorage
+
+    def make_directory(self) -> AbstractContextManager[str]:
+        return tempfile.TemporaryDirectory(dir=SHARED_MEMORY)
+
+
+class TestWhereDirectIoIsRefused(FileStorageContract):
+    """What is promised does not depend on it."""
+
+    kind = NvmeStorage
+
+    def make_directory(self) -> AbstractContextManager[str]:
+        return tempfile.TemporaryDirectory()
+
+    @pytest.fixture(autouse=True)
+    def _refuse(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = os.open
+
+        def refusing(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+            if flags & os.O_DIRECT:
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            return real(path, flags, mode, dir_fd=dir_fd)
+
+        monkeypatch.setattr(os, "open", refusing)
+
+    def test_it_is_told_once_and_files_are_buffered(self) -> None:
+        storage = self.make_storage()
+
+        assert not storage.direct
+        assert storage.notices == [
+            f"the file system of {self.path} refuses direct I/O; its page cache is used"
+        ]
+
+
+def takes_direct_io(directory: Path) -> bool:
+    """Asked otherwise than the storage asks."""
+    path = directory / "asked"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+    return True

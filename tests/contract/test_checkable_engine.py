@@ -1,0 +1,40 @@
+"""The in-memory engine, with every kind of parts, against the engine contract."""
+
+from anchorline.adapters.memory.checkable_engine import CheckableEngine
+from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.ports.engine import Engine
+from contract.engine_contract import GRID, WINDOW, EngineContract
+
+
+class CheckableContract(EngineContract):
+    parts = Parts.HYBRID
+    row_invariant = False
+
+    def make_engine(self, *, slots: int = 1, window: int = WINDOW, grid: int = GRID) -> Engine:
+        return CheckableEngine(
+            slots=slots,
+            window=window,
+            grid=grid,
+            parts=self.parts,
+            row_invariant=self.row_invariant,
+        )
+
+    def fail_next_forward(self, engine: Engine) -> None:
+        assert isinstance(engine, CheckableEngine)
+        engine.fail_next_forward()
+
+
+class TestCheckableHybrid(CheckableContract):
+    pass
+
+
+class TestCheckableAttention(CheckableContract):
+    parts = Parts.ATTENTION
+
+
+class TestCheckableRecurrent(CheckableContract):
+    parts = Parts.RECURRENT
+
+
+class TestCheckableRowInvariant(CheckableContract):
+    row_invariant = True

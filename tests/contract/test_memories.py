@@ -1,0 +1,93 @@
+"""Both pools of memory against the memory contract, and what each adds."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anchorline.adapters.memory.fixed_memory import FixedMemory
+from anchorline.adapters.system.memory import SystemMemory
+from anchorline.ports.memory import Memory
+from contract.memory_contract import MemoryContract
+
+MIB = 1 << 20
+
+
+class TestFixedMemory(MemoryContract):
+    def make_memory(self) -> Memory:
+        return FixedMemory(total=100, allocated=20)
+
+    def test_freed_blocks_stay_reserved_until_they_are_given_back(self) -> None:
+        memory = FixedMemory(total=100, allocated=60)
+
+        memory.allocated = 10
+        assert (memory.use().reserved, memory.use().available) == (60, 40)
+        assert memory.give_back() == 50
+        assert (memory.use().reserved, memory.use().available) == (10, 90)
+        assert memory.give_back() == 0
+
+    def test_what_others_take_is_not_available(self) -> None:
+        memory = FixedMemory(total=100, allocated=20, taken=70)
+
+        assert memory.use().available == 10
+        memory.taken = 95
+        assert memory.use().available == 0
+
+
+class TestSystemMemory(MemoryContract):
+    def make_memory(self) -> Memory:
+        return SystemMemory()
+
+    def test_it_sees_what_this_process_takes(self) -> None:
+        memory = SystemMemory()
+        before = memory.use().allocated
+
+        held = np.ones(64 * MIB, dtype=np.uint8)
+
+        assert memory.use().allocated - before > 32 * MIB
+        assert held.all()
+
+    def test_the_limit_of_a_control_group_is_the_total(self, tmp_path: Path) -> None:
+        proc, group = tmp_path / "proc", tmp_path / "cgroup"
+        write_proc(proc, total_kib=1000 * 1024, available_kib=900 * 1024)
+        write_group(group, limit=str(300 * MIB), used=250 * MIB, cached=30 * MIB)
+
+        use = SystemMemory(proc=proc, cgroup=group).use()
+
+        assert (use.total, use.available) == (300 * MIB, 80 * MIB)
+
+    @pytest.mark.parametrize("limit", ["max", str(2000 * MIB)])
+    def test_a_group_without_a_tighter_limit_changes_nothing(
+        self, tmp_path: Path, limit: str
+    ) -> None:
+        proc, group = tmp_path / "proc", tmp_path / "cgroup"
+        write_proc(proc, total_kib=1000 * 1024, available_kib=900 * 1024)
+        write_group(group, limit=limit, used=250 * MIB, cached=0)
+
+        use = SystemMemory(proc=proc, cgroup=group).use()
+
+        assert (use.total, use.available) == (1000 * MIB, 900 * MIB)
+
+    def test_without_proc_there_are_figures_all_the_same(self, tmp_path: Path) -> None:
+        use = SystemMemory(proc=tmp_path / "none", cgroup=tmp_path / "none").use()
+
+        assert 0 < use.allocated <= use.reserved <= use.total
+        assert 0 <= use.available <= use.total
+
+
+def write_proc(proc: Path, *, total_kib: int, available_kib: int) -> None:
+    (proc / "self").mkdir(parents=True)
+    (proc / "self/statm").write_text("5000 1000 300 1 0 900 0\n")
+    (proc / "meminfo").write_text(
+        f"MemTotal:       {total_kib} kB\n"
+        f"MemFree:        {available_kib // 2} kB\n"
+        f"MemAvailable:   {available_kib} kB\n"
+        "HugePages_Total:       0\n"
+    )
+
+
+def write_group(group: Path, *, limit: str, used: int, cached: int) -> None:
+    group.mkdir()
+    (group / "memory.max").write_text(f"{limit}\n")
+    (group / "memory.current").write_text(f"{used}\n")
+    (group / "memory.stat").write_text(f"anon {used - cached}\ninactive_file {cached}\n")

@@ -1,0 +1,17 @@
+"""Tiny models are slower with two threads than with one, and busy machines make it worse."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from transformers.utils import logging
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction] # pytest finds it
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    # That it falls back to reference kernels is what these tests want.
+    logging.set_verbosity_error()
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,63 @@
+"""The kernels go through Triton's compiler to machine code, which needs no device.
+
+The interpreter takes more than the compiler does.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed")
+
+ROOT = Path(__file__).parents[2]
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from anchorline.adapters.gpu.kernels import triton_kernels as kernels
+
+PLANES = {"WIDTH": 2, "BLOCK": kernels.ITEMS_A_PROGRAM}
+ITEMS = {"items": "*i16", "count": "i32", "planes": "*u8"}
+for kernel, types, constants in (
+    (kernels._split_kernel, ITEMS, PLANES),
+    (kernels._join_kernel, ITEMS, PLANES),
+    (
+        kernels._sums_kernel,
+        {"runs": "*i64", "partials": "*i64"},
+        {"BLOCK": kernels.WORDS_A_PROGRAM},
+    ),
+):
+    types = {name: types.get(name, "constexpr") for name in kernel.arg_names}
+    places = {(list(types).index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=types, constexprs=places)
+    options = kernels._OPTIONS
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    print(kernel.__name__, len(compiled.asm["cubin"]))
+"""
+
+
+def test_the_kernels_compile_for_a_gpu_without_a_warning(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(ROOT / ".path"),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == ["_split_kernel", "_join_kernel", "_sums_kernel"]
+    assert "Warning" not in done.stderr

@@ -1,0 +1,103 @@
+"""The Makefile, with small programs in place of pip, the server and the tools."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A tree whose environment is made, and whose programs only write what they were given."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    for name in ("anchorline", "python", "ruff", "basedpyright", "lint-imports", "pytest"):
+        program(tmp_path / ".venv/bin" / name, f'echo "{name} $*"')
+    for name in (".runtime-installed", ".tools-installed"):
+        (tmp_path / ".venv" / name).touch()
+    return tmp_path
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": "/usr/bin:/bin:/usr/local/bin"},
+    )
+
+
+def test_make_alone_lists_the_targets(checkout: Path) -> None:
+    output = make(checkout).stdout
+    for target in ("serve", "test", "format", "bench", "clean", "help"):
+        assert f"  make {target} " in output
+
+
+def test_serve_in_a_made_environment_installs_nothing(checkout: Path) -> None:
+    result = make(checkout, "serve")
+    assert result.stdout == "anchorline serve\n"
+    assert result.returncode == 0
+
+
+def test_serve_hands_on_its_variables(checkout: Path) -> None:
+    given = ("MODEL=./a model", "PORT=81", "CACHE_DIR=/c d", "ARGS=--slots 2")
+    assert make(checkout, "serve", *given).stdout == (
+        "anchorline serve ./a model --port 81 --cache-dir /c d --slots 2\n"
+    )
+
+
+def test_serve_installs_again_after_the_requirements_changed(checkout: Path) -> None:
+    stamp = checkout / ".venv/.runtime-installed"
+    newer_ns = stamp.stat().st_mtime_ns + 10**9
+    os.utime(checkout / "constraints.txt", ns=(newer_ns, newer_ns))
+    program(checkout / "python3", "exit 0")
+
+    result = make(checkout, "serve", f"PYTHON={checkout / 'python3'}")
+
+    assert "python -m pip install --quiet --constraint constraints.txt pip\n" in result.stdout
+    assert "--editable .\n" in result.stdout
+    assert result.stdout.endswith("anchorline serve\n")
+
+
+def test_an_old_python_is_refused_by_name(checkout: Path) -> None:
+    (checkout / ".venv/.runtime-installed").unlink()
+    old = program(checkout / "python3.9", "exit 1")
+    result = make(checkout, "serve", f"PYTHON={old}")
+    assert result.returncode != 0
+    assert f"anchorline needs Python 3.11 or newer, and '{old}' is no such one" in result.stderr
+    assert not (checkout / ".venv/.runtime-installed").exists()
+
+
+def test_test_announces_each_step(checkout: Path) -> None:
+    result = make(checkout, "test")
+    announced = [line for line in result.stdout.splitlines() if line.startswith("== ")]
+    assert result.returncode == 0
+    assert announced == [
+        "== format: ruff",
+        "== lint: ruff",
+        "== types: basedpyright",
+        "== layers: lint-imports",
+        "== tests: pytest",
+        "== all is well",
+    ]
+
+
+def test_test_stops_at_the_first_step_that_fails_and_says_what_to_do(checkout: Path) -> None:
+    program(checkout / ".venv/bin/basedpyright", "exit 3")
+    result = make(checkout, "test")
+    assert result.returncode != 0
+    assert "== types failed. Next: mend what is listed" in result.stderr
+    assert "lint-imports" not in result.stdout
