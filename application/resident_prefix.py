@@ -130,7 +130,7 @@ class ResidentPrefix:
         shared = self.survey(prompt, namespace).shared
         assert offer.line <= min(shared, usable_line(len(prompt))), (offer.line, shared)
         self._note_junctions(prompt, shared)
-        pass
+        self._cut(offer.line)
         self._namespace = namespace
         if offer.anchor is not None:
             assert offer.anchor.line == offer.line

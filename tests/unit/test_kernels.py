@@ -29,9 +29,7 @@ def some_bytes(count: int, seed: int = 0) -> npt.NDArray[np.uint8]:
 
 
 def some_parts(lengths: list[int]) -> list[Tensor]:
-    return [
-        torch.from_numpy(some_bytes(length, seed)) for seed, length in enumerate(lengths)
-    ]
+    return [torch.from_numpy(some_bytes(length, seed)) for seed, length in enumerate(lengths)]
 
 
 def expected(parts: list[Tensor]) -> list[Sums]:
