@@ -7,18 +7,12 @@ is written once and never changed.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NewType, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-ObjectName = NewType("ObjectName", str)
-"""A relative path: 64 hexadecimal digits, and 1 to 5 parts behind them, joined by `/`.
-
-Each part has 1 to 160 lower-case letters, digits, `-`, `.` and `_`, starts with a letter or a
-digit, and holds no `.tmp-`. So nothing that somebody else keeps in the same place is ever taken
-for an object.
-"""
+from ..domain.stored_entry import ObjectName as ObjectName
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 """Flat, contiguous bytes."""

@@ -9,70 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..domain.anchor import AnchorKind
-from ..domain.end import End
-from ..domain.entry import EntryId, Role
+from ..domain.entry import EntryId
 from ..domain.fingerprint import Fingerprint
 from ..domain.prefix_key import PrefixKey
-from .block_storage import ObjectName
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBlock:
-    """A row block that an entry needs.
-
-    Attributes:
-        key: the prefix key at its last line.
-        end: that line; the block reaches down to the one before it in its entry, or to 0.
-        nbytes: on the medium.
-    """
-
-    name: ObjectName
-    key: PrefixKey
-    end: int
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredAnchor:
-    """An anchor that an entry holds.
-
-    Attributes:
-        key: the prefix key at its line.
-        nbytes: on the medium.
-    """
-
-    name: ObjectName
-    key: PrefixKey
-    line: int
-    kind: AnchorKind
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEntry:
-    """State of one token sequence on the medium.
-
-    Attributes:
-        blocks: ascending and without gaps from row 0.
-        anchors: ascending; none above the last block.
-        taint: rows from here on were not written by a cold grid prefill.
-        session: the caller's hint.
-        created_s: on the age clock: seconds that a jump of the wall clock cannot turn back.
-        last_used_s: on the age clock.
-    """
-
-    id: EntryId
-    role: Role
-    fingerprint: Fingerprint
-    blocks: tuple[StoredBlock, ...]
-    anchors: tuple[StoredAnchor, ...]
-    taint: int
-    end: End | None
-    session: str | None
-    hits: int
-    created_s: float
-    last_used_s: float
+from ..domain.stored_entry import ObjectName as ObjectName
+from ..domain.stored_entry import StoredAnchor as StoredAnchor
+from ..domain.stored_entry import StoredBlock as StoredBlock
+from ..domain.stored_entry import StoredEntry as StoredEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +40,19 @@ class Catalog(Protocol):
     """
 
     @property
-    def rebuilt(self) -> bool:
-        """Whether it was missing or damaged at the start: its entries are to be made again."""
+    def needs_rebuild(self) -> bool:
+        """Whether entries may be missing that objects exist for: it is new, or was damaged.
+
+        They are to be made again from the objects' headers. Until then no object may be taken for
+        an unneeded one.
+        """
+        ...
+
+    def finish_rebuild(self) -> None:
+        """All entries are there; from here on `needs_rebuild` is false, after a restart too.
+
+        A rebuild that a crash interrupts begins again with the next start.
+        """
         ...
 
     def entries(self) -> Sequence[StoredEntry]:
