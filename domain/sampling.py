@@ -149,7 +149,7 @@ def _index_at(
 def _candidates(scaled: npt.NDArray[np.float64], top_k: int) -> npt.NDArray[np.intp]:
     """Token ids from the likeliest; equal scores in ascending order of id."""
     if 0 < top_k < len(scaled):
-        # By the score at the cut and not by `argpartition`, which takes any of those that tie there.
+        # By the score at the cut: `argpartition` takes any of those that tie there.
         lowest = np.partition(scaled, -top_k)[-top_k]
         best = np.flatnonzero(scaled >= lowest)
         return best[np.argsort(-scaled[best], kind="stable")][:top_k]

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..domain.stored_entry import ObjectName as ObjectName
+from ..domain.stored_entry import ObjectName
 
 ByteArray: TypeAlias = npt.NDArray[np.uint8]
 """Flat, contiguous bytes."""

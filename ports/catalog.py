@@ -12,10 +12,7 @@ from typing import Protocol
 from ..domain.entry import EntryId
 from ..domain.fingerprint import Fingerprint
 from ..domain.prefix_key import PrefixKey
-from ..domain.stored_entry import ObjectName as ObjectName
-from ..domain.stored_entry import StoredAnchor as StoredAnchor
-from ..domain.stored_entry import StoredBlock as StoredBlock
-from ..domain.stored_entry import StoredEntry as StoredEntry
+from ..domain.stored_entry import ObjectName, StoredEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from ...domain.entry import EntryId
 from ...domain.fingerprint import Fingerprint
 from ...domain.prefix_key import PrefixKey
+from ...domain.stored_entry import StoredEntry
 from ...ports.block_storage import ObjectName
-from ...ports.catalog import AgeMark, StoredEntry
+from ...ports.catalog import AgeMark
 
 
 class MemoryCatalog:
@@ -20,16 +21,16 @@ class MemoryCatalog:
     """
 
     def __init__(
-        self, *, rebuilt: bool = False, cold_counts_max: int = 1 << 20, days_max: int = 400
+        self, *, needs_rebuild: bool = True, cold_counts_max: int = 1 << 18, days_max: int = 400
     ):
         """An empty catalog.
 
         Args:
-            rebuilt: what it says of itself.
+            needs_rebuild: what it says of itself.
             cold_counts_max: lines whose counts are kept.
             days_max: days whose written bytes are kept.
         """
-        self._rebuilt = rebuilt
+        self._needs_rebuild = needs_rebuild
         self._cold_counts_max = cold_counts_max
         self._days_max = days_max
         self._entries: dict[EntryId, StoredEntry] = {}
@@ -39,8 +40,11 @@ class MemoryCatalog:
         self._age_mark: AgeMark | None = None
 
     @property
-    def rebuilt(self) -> bool:
-        return self._rebuilt
+    def needs_rebuild(self) -> bool:
+        return self._needs_rebuild
+
+    def finish_rebuild(self) -> None:
+        self._needs_rebuild = False
 
     def entries(self) -> Sequence[StoredEntry]:
         return list(self._entries.values())
@@ -61,7 +65,9 @@ class MemoryCatalog:
 
     def unreferenced(self, names: Iterable[ObjectName]) -> set[ObjectName]:
         needed = {
-            part.name for entry in self._entries.values() for part in (*entry.blocks, *entry.anchors)
+            part.name
+            for entry in self._entries.values()
+            for part in (*entry.blocks, *entry.anchors)
         }
         return set(names) - needed
 
@@ -107,6 +113,4 @@ class MemoryCatalog:
 
     def restart(self) -> "MemoryCatalog":
         """The catalog as the next process finds it."""
-        fresh = copy.deepcopy(self)
-        fresh._rebuilt = False
-        return fresh
+        return copy.deepcopy(self)

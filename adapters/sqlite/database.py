@@ -1,6 +1,5 @@
 """One SQLite file of ours: opened, checked, and replaced when it cannot be relied on."""
 
-import contextlib
 import os
 import sqlite3
 from collections.abc import Generator
@@ -15,37 +14,44 @@ APPLICATION_ID: Final = 0x414E4C43
 
 SCHEMA_VERSION: Final = 1
 
-SCHEMA: Final = """
-CREATE TABLE entries (
-    id TEXT PRIMARY KEY,
-    record BLOB NOT NULL,        -- the entry, see entry_record.py
-    hits INTEGER NOT NULL,       -- changes with each use, so it stands beside the record
-    last_used_s REAL NOT NULL
-) STRICT;
-CREATE TABLE cold_counts (
-    key BLOB PRIMARY KEY,
-    count INTEGER NOT NULL,
-    counted INTEGER NOT NULL     -- grows by one with each counting: the least is the oldest
-) STRICT, WITHOUT ROWID;
-CREATE INDEX cold_counts_by_age ON cold_counts (counted);
-CREATE TABLE written (
-    day TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    nbytes INTEGER NOT NULL,
-    PRIMARY KEY (day, kind)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE equal_fingerprints (
-    fingerprint TEXT NOT NULL,
-    older TEXT NOT NULL,
-    PRIMARY KEY (fingerprint, older)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE age_mark (
-    only INTEGER PRIMARY KEY CHECK (only = 1),
-    age_s REAL NOT NULL,
-    wall_s REAL NOT NULL
-) STRICT;
-"""
+SCHEMA: Final = (
+    # A record is an entry, see entry_record.py. What changes with each use stands beside it.
+    """CREATE TABLE entries (
+        id TEXT PRIMARY KEY,
+        record BLOB NOT NULL,
+        hits INTEGER NOT NULL,
+        last_used_s REAL NOT NULL
+    ) STRICT""",
+    # `counted` grows with each counting: the least is the oldest.
+    """CREATE TABLE cold_counts (
+        key BLOB PRIMARY KEY,
+        count INTEGER NOT NULL,
+        counted INTEGER NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX cold_counts_by_age ON cold_counts (counted)",
+    """CREATE TABLE written (
+        day TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        nbytes INTEGER NOT NULL,
+        PRIMARY KEY (day, kind)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE equal_fingerprints (
+        fingerprint TEXT NOT NULL,
+        older TEXT NOT NULL,
+        PRIMARY KEY (fingerprint, older)
+    ) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE state (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        needs_rebuild INTEGER NOT NULL,
+        age_s REAL,
+        wall_s REAL
+    ) STRICT""",
+    "INSERT INTO state VALUES (1, 1, NULL, NULL)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
 
+TABLES: Final = {"entries", "cold_counts", "written", "equal_fingerprints", "state"}
 JOURNAL_BYTES_KEPT: Final = 4 << 20
 DAMAGED_SUFFIX: Final = ".damaged"
 
@@ -70,22 +76,18 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
             raise StorageUnavailable(f"the catalog {path} is a symbolic link; remove it")
         if not path.exists():
             return None
-        connection = _connect(path)
-        try:
-            _check(connection)
-        except sqlite3.DatabaseError as error:
-            connection.close()
-            if _code(error) in _DAMAGED:
-                raise Damaged(str(error)) from error
-            raise
-        except BaseException:
-            connection.close()
-            raise
+        with damage_found():
+            connection = _connect(path)
+            try:
+                _check(connection)
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
 
 def create(path: Path) -> sqlite3.Connection:
-    """A fresh database in the file's place; what stood there stands beside it, once.
+    """A fresh database in the file's place; what stood there is kept beside it, the last time's.
 
     Raises:
         StorageError: the system does not let it be made.
@@ -95,16 +97,14 @@ def create(path: Path) -> sqlite3.Connection:
             path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
         for journal in ("-wal", "-shm", "-journal"):
             path.with_name(path.name + journal).unlink(missing_ok=True)
-        # SQLite gives its journals the file's own mode.
+        # SQLite gives its journals the mode of the file.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(path, flags, 0o600))
         connection = _connect(path)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in SCHEMA.split(";\n"):
+            for statement in SCHEMA:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             connection.execute("COMMIT")
             _sync_directory(path.parent)
         except BaseException:
@@ -126,9 +126,20 @@ def storage_errors(doing: str) -> Generator[None]:
         raise StorageUnavailable(f"{doing}: {error.strerror or error}") from error
 
 
+@contextmanager
+def damage_found() -> Generator[None]:
+    """Raises Damaged for SQLite's errors that are the file's content's fault."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if _code(error) in _DAMAGED:
+            raise Damaged(str(error)) from error
+        raise
+
+
 def _connect(path: Path) -> sqlite3.Connection:
-    # Transactions are begun and ended by hand. The file is locked for as long as it is open: what
-    # is kept in memory of it stays true.
+    # Transactions are begun and ended by hand. The file stays locked while it is open: what is
+    # known of it in memory stays true.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
     try:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -140,4 +151,54 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-'''
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Hold the file against what `create` makes.
+
+    Raises:
+        Damaged: it is another one.
+        sqlite3.Error: it cannot be read.
+    """
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    if (application, version) != (APPLICATION_ID, SCHEMA_VERSION):
+        raise Damaged(
+            f"it is the application {application:08x}'s with version {version}, and this program "
+            f"reads {APPLICATION_ID:08x}'s with version {SCHEMA_VERSION}"
+        )
+    tables: list[tuple[str]] = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table'"
+    ).fetchall()
+    if {name for (name,) in tables} != TABLES:
+        raise Damaged(f"its tables are {sorted(name for (name,) in tables)}")
+    # Pages, order and types; what indexes hold is not compared, which takes seconds.
+    found: str = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise Damaged(found)
+
+
+def _storage_error(error: sqlite3.Error, doing: str) -> StorageError:
+    text, code = f"{doing}: {error}", _code(error)
+    if code in _FULL:
+        return StorageFull(text)
+    if code in _READ_ONLY:
+        return StorageReadOnly(text)
+    if code == sqlite3.SQLITE_BUSY:
+        return StorageUnavailable(f"{doing}: another process uses it")
+    if code in _DAMAGED:
+        return StorageUnavailable(f"{text}; it is made again at the next start")
+    return StorageUnavailable(text)
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Errors of the Python layer carry no code. The low byte is the primary one.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
