@@ -2,7 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from anchorline.domain.anchor import AnchorKind
 from anchorline.domain.end import End
@@ -10,8 +10,8 @@ from anchorline.domain.entry import EntryId, Role
 from anchorline.domain.fingerprint import Fingerprint, fingerprint_of
 from anchorline.domain.grid import Span
 from anchorline.domain.prefix_key import PrefixKey
-from anchorline.ports.block_storage import ObjectName
-from anchorline.ports.catalog import AgeMark, Catalog, StoredAnchor, StoredBlock, StoredEntry
+from anchorline.domain.stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
+from anchorline.ports.catalog import AgeMark, Catalog
 
 FINGERPRINT = fingerprint_of({"weights": "toy"})
 COLD_COUNTS_MAX = 20
@@ -80,6 +80,12 @@ class CatalogContract(ABC):
     def after_kill(self, catalog: Catalog) -> Catalog:
         """The catalog as it is found when the process is killed now; `catalog` lives on."""
 
+    def now_and_later(self, catalog: Catalog) -> Iterator[Catalog]:
+        """The catalog, then what a kill leaves of it, then what the next process opens."""
+        yield catalog
+        yield self.after_kill(catalog)
+        yield self.reopen(catalog)
+
     def test_a_new_catalog_knows_that_it_knows_nothing(self) -> None:
         catalog = self.make_catalog()
 
@@ -120,7 +126,7 @@ class CatalogContract(ABC):
         for entry in made:
             catalog.put(entry)
 
-        for found in (catalog, self.after_kill(catalog), self.reopen(catalog)):
+        for found in self.now_and_later(catalog):
             assert {entry.id: entry for entry in found.entries()} == {
                 entry.id: entry for entry in made
             }
@@ -193,8 +199,8 @@ class CatalogContract(ABC):
         catalog.touch({EntryId("a"): 20.0, EntryId("unknown"): 21.0})
         catalog.touch({EntryId("a"): 30.0})
 
-        for found in (catalog, self.reopen(catalog)):
-            used = {entry.id: (entry.hits, entry.last_used_s) for entry in found.entries()}
+        for found in (catalog.entries(), self.reopen(catalog).entries()):
+            used = {entry.id: (entry.hits, entry.last_used_s) for entry in found}
             assert used == {"a": (3, 30.0), "b": (0, 10.0)}
 
     def test_a_use_is_kept_with_the_next_change(self) -> None:
@@ -223,7 +229,7 @@ class CatalogContract(ABC):
         assert catalog.count_cold([key(2), key(3), key(3)]) == {key(2): 2, key(3): 2}
         assert catalog.count_cold([]) == {}
 
-        for found in (catalog, self.after_kill(catalog), self.reopen(catalog)):
+        for found in self.now_and_later(catalog):
             counts = found.cold_counts([key(1), key(2), key(3), key(4)])
             assert counts == {key(1): 1, key(2): 2, key(3): 2, key(4): 0}
 
@@ -255,7 +261,7 @@ class CatalogContract(ABC):
         catalog.add_written("2026-11-29", "conversation", 7)
         catalog.add_written("2026-11-29", "head", 1)
 
-        for found in (catalog, self.after_kill(catalog), self.reopen(catalog)):
+        for found in self.now_and_later(catalog):
             assert found.written(1) == {"2026-11-29": {"head": (1 << 50) + 1, "conversation": 7}}
             assert list(found.written(9)) == ["2026-11-29", "2026-11-28"]
             assert found.written(0) == {}
@@ -277,7 +283,7 @@ class CatalogContract(ABC):
         catalog.adopt(fingerprint(2), fingerprint(1))
         catalog.adopt(fingerprint(9), fingerprint(8))
 
-        for found in (catalog, self.after_kill(catalog), self.reopen(catalog)):
+        for found in self.now_and_later(catalog):
             for number in (1, 2, 3):
                 assert found.equal_to(fingerprint(number)) == set(map(fingerprint, (1, 2, 3)))
             assert found.equal_to(fingerprint(5)) == {fingerprint(5)}
