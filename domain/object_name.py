@@ -18,6 +18,7 @@ from .errors import ObjectCorrupt
 from .fingerprint import Fingerprint
 from .object_header import ObjectHeader, ObjectKind, PartRecord
 from .prefix_key import PrefixKey
+from .stored_entry import ObjectName
 from .sums import SUMS_VERSION
 
 ContentDigest = NewType("ContentDigest", str)
@@ -43,11 +44,13 @@ class ObjectIdentity:
     digest: ContentDigest
 
     @property
-    def name(self) -> str:
+    def name(self) -> ObjectName:
         key = self.key.hex()
         if self.kind is ObjectKind.BLOCK:
-            return f"{self.fingerprint}/blocks/{key[:2]}/{key}-{self.digest}.blk"
-        return f"{self.fingerprint}/anchors/{key[:2]}/{key}-{self.kind.value}-{self.digest}.anc"
+            return ObjectName(f"{self.fingerprint}/blocks/{key[:2]}/{key}-{self.digest}.blk")
+        return ObjectName(
+            f"{self.fingerprint}/anchors/{key[:2]}/{key}-{self.kind.value}-{self.digest}.anc"
+        )
 
 
 def content_digest(parts: Iterable[PartRecord]) -> ContentDigest:

@@ -35,6 +35,14 @@ class Jobs(Protocol):
         """Where the job stands; does not wait."""
         ...
 
+    def wait(self, handle: JobHandle) -> None:
+        """Block until the job has ended.
+
+        Raises:
+            ValueError: the handle is unknown.
+        """
+        ...
+
     def result(self, handle: JobHandle) -> BaseException | None:
         """What a failed job raised, None for one that is done; forgets the handle.
 

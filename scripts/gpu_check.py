@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import transformers
+
 from anchorline.adapters.gpu.kernels.planes import join_planes, split_planes
 from anchorline.adapters.gpu.kernels.sums import device_sums
+from anchorline.adapters.gpu.libraries import tensor_over
 from anchorline.adapters.gpu.staging import CopyStream, StagingPool
 from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.domain.grid import Span
-from anchorline.domain.sums import sums_of
+from anchorline.domain.sums import Sums, sums_of
 from contract.readings import (
     decode_all,
     differences,
@@ -36,7 +38,6 @@ from contract.readings import (
     summed,
 )
 from support.tiny_models import VOCABULARY, tiny_model
-from torch import Tensor
 
 ARCHITECTURES = ("qwen3_5_text", "bamba", "llama")
 DTYPES = (torch.float32, torch.bfloat16)
@@ -102,7 +103,7 @@ def guarded(name: str, checks: Callable[[], Iterator[Row]]) -> Iterator[Row]:
     """The rows of some checks; an exception in them is a failed row."""
     try:
         yield from checks()
-    except Exception as error:  # noqa: BLE001 # whatever a device raises belongs in the table
+    except Exception as error:  # whatever a device raises belongs in the table
         yield Row(name, False, f"{type(error).__name__}: {error}".splitlines()[0][:120])
 
 
@@ -157,14 +158,14 @@ def kernel_gates(device: torch.device) -> Iterator[Row]:
     lengths = [0, 8, 8 * 999, 8 * 4096, 8 * 10_000 + 3] + ([] if small else [(64 << 20) + 8])
     host = [some_bytes(length, seed) for seed, length in enumerate(lengths)]
     expected = [sums_of(data) for data in host]
-    parts = [torch.from_numpy(data).to(device) for data in host]
+    parts = [tensor_over(data).to(device) for data in host]
     yield Row("sums: as dispatched", device_sums(parts) == expected, f"{len(parts)} parts")
-    odd = torch.from_numpy(host[-1]).to(device)[1:]
+    odd = tensor_over(host[-1]).to(device)[1:]
     yield Row("sums: odd address", device_sums([odd]) == [sums_of(host[-1][1:])], "one part")
     for width in (2, 4, 8):
         items = 30_001 if small else (8 << 20) + 1
         data = some_bytes(items * width, width)
-        part = torch.from_numpy(data).to(device)
+        part = tensor_over(data).to(device)
         planes = torch.empty((width, items), dtype=torch.uint8, device=device)
         back = torch.empty_like(part)
         split_planes(part, width, planes)
@@ -175,7 +176,7 @@ def kernel_gates(device: torch.device) -> Iterator[Row]:
         yield from interpreted_gates(host[:-1], expected[:-1])
 
 
-def interpreted_gates(host: list[np.ndarray], expected: list[object]) -> Iterator[Row]:
+def interpreted_gates(host: list[np.ndarray], expected: list[Sums]) -> Iterator[Row]:
     """What a CPU does not dispatch to."""
     try:
         kernels = importlib.import_module("anchorline.adapters.gpu.kernels.triton_kernels")
@@ -183,10 +184,10 @@ def interpreted_gates(host: list[np.ndarray], expected: list[object]) -> Iterato
         yield Row("Triton's kernels", None, f"skipped: {error}")
         return
     sums = importlib.import_module("anchorline.adapters.gpu.kernels.sums")
-    words = [sums.words_of(torch.from_numpy(data)) for data in host]
+    words = [sums.words_of(tensor_over(data)) for data in host]
     found = sums.reduced(*kernels.partial_sums(words, block=1 << 14))
     yield Row("Triton's sums, interpreted", found == expected, f"{len(host)} parts")
-    part = torch.from_numpy(some_bytes(60_002, 1))
+    part = tensor_over(some_bytes(60_002, 1))
     planes, back = torch.empty((2, 30_001), dtype=torch.uint8), torch.empty_like(part)
     kernels.split(part, 2, planes, block=1 << 14)
     kernels.join(planes, back, block=1 << 14)
@@ -287,7 +288,7 @@ def copies_beside_a_capture(device: torch.device) -> Iterator[Row]:
             while not stop.is_set():
                 stream.copy(part, buffer).wait()
                 copied += 1
-        except Exception as error:  # noqa: BLE001 # told below
+        except Exception as error:  # told below
             errors.append(error)
 
     thread = threading.Thread(target=copy_on)

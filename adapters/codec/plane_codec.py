@@ -37,7 +37,8 @@ _CANDIDATES: Final = {
 }
 """By width; where there are several, a sample of the plane decides."""
 
-_SAMPLE_BYTES: Final = 32 << 10
+_SAMPLE_BYTES_MIN: Final = 4 << 10
+_SAMPLE_BYTES_MAX: Final = 32 << 10
 _KEPT_MAX: Final = 15 / 16
 """A plane that keeps more of its length than this is stored raw: it would only cost time."""
 
@@ -130,8 +131,9 @@ class PlaneCodec:
         if len(candidates) == 1:
             return dict.fromkeys(_TRIED[width], candidates[0])
         items = len(data) // width
-        middle = max(items - _SAMPLE_BYTES, 0) // 2
-        span = ByteRange(middle, min(middle + _SAMPLE_BYTES, items))
+        length = min(max(items // 8, _SAMPLE_BYTES_MIN), _SAMPLE_BYTES_MAX, items)
+        start = (items - length) // 2
+        span = ByteRange(start, start + length)
         chosen: dict[int, int] = {}
         for plane in _TRIED[width]:
             sample = _cut(data, width, plane, span)

@@ -208,7 +208,9 @@ def usable_device(device: str) -> torch.device:
     try:
         place = torch.device(device)
     except RuntimeError as error:
-        raise SettingsError(f"{device!r} is no device; it may be auto, cpu, cuda or cuda:N") from error
+        raise SettingsError(
+            f"{device!r} is no device; it may be auto, cpu, cuda or cuda:N"
+        ) from error
     if place.type not in {"cpu", "cuda"}:
         raise SettingsError(
             f"the device {device!r} is not supported; it may be auto, cpu, cuda or cuda:N"

@@ -8,7 +8,7 @@ by it or would break it.
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -180,7 +180,7 @@ class CopyStream:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @contextmanager
-    def capturing(self) -> Iterator[None]:
+    def capturing(self) -> Generator[None]:
         """No copy is issued while a graph is captured inside."""
         with self._lock:
             yield

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...domain.errors import ObjectCorrupt, ObjectMissing, StorageFull, StorageUnavailable
+from ...domain.stored_entry import ObjectName
 from ...ports.block_storage import (
     ALIGNMENT,
     ByteArray,
     ByteRange,
-    ObjectName,
     Space,
     StoredObject,
     object_name,

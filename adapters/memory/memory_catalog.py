@@ -8,8 +8,7 @@ from dataclasses import replace
 from ...domain.entry import EntryId
 from ...domain.fingerprint import Fingerprint
 from ...domain.prefix_key import PrefixKey
-from ...domain.stored_entry import StoredEntry
-from ...ports.block_storage import ObjectName
+from ...domain.stored_entry import ObjectName, StoredEntry
 from ...ports.catalog import AgeMark
 
 

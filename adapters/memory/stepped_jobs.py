@@ -57,6 +57,11 @@ class SteppedJobs:
     def poll(self, handle: JobHandle) -> JobStatus:
         return self._record(handle).status
 
+    def wait(self, handle: JobHandle) -> None:
+        """Let jobs run, in any order of lanes, until this one has."""
+        while self._record(handle).status not in (JobStatus.DONE, JobStatus.FAILED):
+            self.step()
+
     def result(self, handle: JobHandle) -> BaseException | None:
         record = self._record(handle)
         if record.status not in (JobStatus.DONE, JobStatus.FAILED):

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from ...domain.errors import ObjectCorrupt, ObjectMissing, StorageUnavailable
+from ...domain.stored_entry import ObjectName
 from ...ports.block_storage import (
     ALIGNMENT,
     ByteArray,
     ByteRange,
-    ObjectName,
     Space,
     StoredObject,
     object_name,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...ports.block_storage import ALIGNMENT, ObjectName, StoredObject
+from ...domain.stored_entry import ObjectName
+from ...ports.block_storage import ALIGNMENT, StoredObject
 from .root_directory import RootDirectory
 
 TEMPORARY: Final = ".tmp-"

@@ -12,8 +12,7 @@ from ...domain.entry import EntryId
 from ...domain.errors import StorageError
 from ...domain.fingerprint import Fingerprint
 from ...domain.prefix_key import PrefixKey
-from ...domain.stored_entry import StoredEntry
-from ...ports.block_storage import ObjectName
+from ...domain.stored_entry import ObjectName, StoredEntry
 from ...ports.catalog import AgeMark
 from .database import Damaged, create, damage_found, open_existing, storage_errors
 from .entry_record import decode_entry, encode_entry

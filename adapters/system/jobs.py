@@ -62,6 +62,12 @@ class ThreadJobs:
         with self._changed:
             return self._record(handle).status
 
+    def wait(self, handle: JobHandle) -> None:
+        ended = (JobStatus.DONE, JobStatus.FAILED)
+        with self._changed:
+            record = self._record(handle)
+            self._changed.wait_for(lambda: record.status in ended)
+
     def result(self, handle: JobHandle) -> BaseException | None:
         with self._changed:
             record = self._record(handle)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from anchorline.domain.errors import ObjectCorrupt, ObjectMissing, StorageFull
+from anchorline.domain.stored_entry import ObjectName
 from anchorline.ports.block_storage import (
     ALIGNMENT,
     BlockStorage,
     ByteArray,
     ByteRange,
-    ObjectName,
 )
 from support.stored_objects import check_object, make_object
 

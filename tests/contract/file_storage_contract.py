@@ -19,7 +19,8 @@ from anchorline.domain.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from anchorline.ports.block_storage import BlockStorage, ObjectName
+from anchorline.domain.stored_entry import ObjectName
+from anchorline.ports.block_storage import BlockStorage
 from contract.block_storage_contract import (
     FOLDER,
     PAGE,

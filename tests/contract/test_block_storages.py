@@ -16,11 +16,17 @@ from anchorline.adapters.memory.crashable_storage import (
 )
 from anchorline.adapters.nvme.buffered_storage import BufferedStorage
 from anchorline.adapters.nvme.nvme_storage import NvmeStorage
+from anchorline.adapters.simulation.faulty_storage import SLOW_S, Fault, FaultyStorage
 from anchorline.domain.errors import (
+    ObjectCorrupt,
     ObjectMissing,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
     StorageUnavailable,
 )
-from anchorline.ports.block_storage import BlockStorage, ObjectName
+from anchorline.domain.stored_entry import ObjectName
+from anchorline.ports.block_storage import BlockStorage
 from contract.block_storage_contract import (
     QUARANTINED_MAX,
     ROOM,
@@ -216,3 +222,95 @@ def takes_direct_io(directory: Path) -> bool:
     finally:
         path.unlink(missing_ok=True)
     return True
+
+
+class TestFaultyStorageWithoutFaults(BlockStorageContract):
+    def make_storage(self, *, bytes_max: int = ROOM) -> FaultyStorage:
+        self.inner = CrashableStorage(bytes_max=bytes_max, quarantined_max=QUARANTINED_MAX)
+        return FaultyStorage(self.inner, seed=1)
+
+    def reopen(self, storage: BlockStorage, *, bytes_max: int = ROOM) -> FaultyStorage:
+        self.inner = self.inner.kill(bytes_max=bytes_max)
+        return FaultyStorage(self.inner, seed=1)
+
+    def content(self, storage: BlockStorage, name: ObjectName) -> bytes:
+        return self.inner.content(name)
+
+    def overwrite(self, storage: BlockStorage, name: ObjectName, content: bytes) -> None:
+        self.inner.overwrite(name, content)
+
+
+REFUSED_PUTS: dict[Fault, type[StorageError]] = {
+    Fault.FULL: StorageFull,
+    Fault.READ_ONLY: StorageReadOnly,
+    Fault.FAILED_WRITE: StorageUnavailable,
+}
+
+
+class TestFaults:
+    """Whatever happens, an object is refused, absent or exact."""
+
+    @pytest.mark.parametrize("fault", REFUSED_PUTS)
+    def test_a_put_that_fails_leaves_nothing(self, fault: Fault) -> None:
+        inner = CrashableStorage()
+        storage = FaultyStorage(inner, seed=1, rates={fault: 1.0})
+        name, parts = make_object(1)
+
+        with pytest.raises(REFUSED_PUTS[fault], match="simulated"):
+            storage.put(name, parts)
+
+        assert storage.space().used == 0
+        storage.rates = {}
+        assert storage.put(name, parts) > 0
+
+    @pytest.mark.parametrize("fault", [Fault.BIT_FLIP, Fault.SHORT_READ, Fault.TORN_WRITE])
+    def test_damage_is_always_seen(self, fault: Fault) -> None:
+        for seed in range(40):
+            storage = FaultyStorage(CrashableStorage(), seed=seed, rates={fault: 1.0})
+            name, parts = make_object(seed)
+            before = [part.copy() for part in parts]
+            storage.put(name, parts)
+
+            with pytest.raises(ObjectCorrupt):
+                check_object(storage, name)
+            assert storage.happened[fault] > 0
+            assert all((part == old).all() for part, old in zip(parts, before, strict=True))
+
+    def test_a_read_that_fails_is_no_miss(self) -> None:
+        storage = FaultyStorage(CrashableStorage(), seed=1)
+        name, parts = make_object(1)
+        storage.put(name, parts)
+        storage.rates = {Fault.FAILED_READ: 1.0}
+
+        with pytest.raises(StorageUnavailable):
+            check_object(storage, name)
+        storage.rates = {}
+        check_object(storage, name)
+
+    def test_a_slow_call_takes_its_time_on_the_clock_it_was_given(self) -> None:
+        slept: list[float] = []
+        storage = FaultyStorage(
+            CrashableStorage(), seed=1, rates={Fault.SLOW: 1.0}, delay=slept.append
+        )
+
+        storage.put(*make_object(1))
+
+        assert slept == [SLOW_S]
+
+    def test_the_same_seed_meets_the_same_faults(self) -> None:
+        def outcomes(seed: int) -> list[str]:
+            storage = FaultyStorage(CrashableStorage(), seed=seed, rates=dict.fromkeys(Fault, 0.15))
+            seen: list[str] = []
+            for number in range(60):
+                name, parts = make_object(number % 7)
+                try:
+                    storage.put(name, parts)
+                    check_object(storage, name)
+                    seen.append("exact")
+                except StorageError as error:
+                    seen.append(type(error).__name__)
+            return seen
+
+        assert outcomes(1) == outcomes(1)
+        assert outcomes(1) != outcomes(2)
+        assert set(outcomes(1)) >= {"exact", "StorageFull", "ObjectCorrupt", "StorageUnavailable"}

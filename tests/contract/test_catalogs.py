@@ -8,6 +8,7 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from anchorline.adapters.memory.memory_catalog import MemoryCatalog
 from anchorline.adapters.sqlite.entry_record import decode_entry, encode_entry
 from anchorline.adapters.sqlite.sqlite_catalog import SqliteCatalog
 from anchorline.domain.entry import EntryId
-from anchorline.domain.errors import StorageUnavailable
+from anchorline.domain.errors import StorageReadOnly, StorageUnavailable
 from anchorline.ports.catalog import AgeMark, Catalog
 from contract.catalog_contract import (
     COLD_COUNTS_MAX,
@@ -43,7 +44,9 @@ class TestMemoryCatalog(CatalogContract):
         return catalog.restart()
 
 
-class TestSqliteCatalog(CatalogContract):
+class SqliteFiles:
+    """Catalogs in a directory, closed after the test."""
+
     @pytest.fixture(autouse=True)
     def _place(self, tmp_path: Path) -> Iterator[None]:
         self.path = tmp_path / "catalog.db"
@@ -59,12 +62,14 @@ class TestSqliteCatalog(CatalogContract):
         self.made.append(catalog)
         return catalog
 
-    def make_catalog(self) -> SqliteCatalog:
-        return self.open()
-
     def reopen(self, catalog: Catalog) -> SqliteCatalog:
         assert isinstance(catalog, SqliteCatalog)
         catalog.close()
+        return self.open()
+
+
+class TestSqliteCatalog(SqliteFiles, CatalogContract):
+    def make_catalog(self) -> SqliteCatalog:
         return self.open()
 
     def after_kill(self, catalog: Catalog) -> SqliteCatalog:
@@ -111,18 +116,26 @@ class TestSqliteCatalog(CatalogContract):
         with pytest.raises(StorageUnavailable, match="No such file or directory"):
             self.open(self.path.parent / "missing/catalog.db")
 
-    def test_a_commit_that_fails_changes_nothing(self) -> None:
+    def test_a_commit_that_fails_changes_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = sqlite3.connect
+        made: list[sqlite3.Connection] = []
+
+        def connect(path: Path, **how: Any) -> sqlite3.Connection:  # noqa: ANN401 - passed on
+            made.append(real(path, **how))
+            return made[-1]
+
+        monkeypatch.setattr(sqlite3, "connect", connect)
         catalog = self.open()
         catalog.put(make_entry("a"))
-        catalog._connection.execute("PRAGMA query_only = 1")
+        made[0].execute("PRAGMA query_only = 1")
 
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(StorageReadOnly):
             catalog.put(make_entry("b"), replaces=[EntryId("a")])
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(StorageReadOnly):
             catalog.remove([EntryId("a")])
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(StorageReadOnly):
             catalog.count_cold([key(1)])
-        catalog._connection.execute("PRAGMA query_only = 0")
+        made[0].execute("PRAGMA query_only = 0")
 
         assert ids(catalog) == ids(self.after_kill(catalog)) == ["a"]
         assert catalog.unreferenced([name(1)]) == set()
@@ -137,7 +150,7 @@ class TestSqliteCatalog(CatalogContract):
         assert sum(file.stat().st_size for file in self.path.parent.iterdir()) < 12 << 20
 
 
-class TestDamage(TestSqliteCatalog):
+class TestDamage(SqliteFiles):
     """A catalog that cannot be relied on is made again, and says that it has to be filled."""
 
     def healthy(self) -> None:

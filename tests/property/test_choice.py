@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorline.domain.entry import Source, Tier
@@ -44,6 +44,7 @@ def better(one: Offer, other: Offer, prompt_length: int) -> bool:
 
 
 @given(LISTS, LENGTHS)
+@settings(max_examples=400)
 def test_no_usable_offer_is_better_than_the_chosen_one(offers: list[Offer], length: int) -> None:
     chosen = choose(offers, length, prefill_seconds)
 
@@ -53,6 +54,7 @@ def test_no_usable_offer_is_better_than_the_chosen_one(offers: list[Offer], leng
 
 
 @given(LISTS, LENGTHS)
+@settings(max_examples=400)
 def test_a_ranking_holds_what_is_worth_trying_in_order(offers: list[Offer], length: int) -> None:
     ranked = rank(offers, length, prefill_seconds)
 

@@ -2,14 +2,26 @@
 
 import itertools
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorline.domain.stop import StopMatcher
 
-TEXTS = st.text("abc", max_size=24)
-STOPS = st.lists(st.text("abc", min_size=1, max_size=5), max_size=4)
-CUTS = st.lists(st.integers(0, 24), max_size=6)
+LONGEST = 16
+
+
+@st.composite
+def texts_and_stops(draw: st.DrawFn) -> tuple[str, list[str]]:
+    """A text, and stops of which many come in it or nearly do."""
+    text = draw(st.text("ab", max_size=LONGEST))
+    start = draw(st.integers(0, LONGEST))
+    inside = text[start : start + draw(st.integers(1, 6))]
+    others = draw(st.lists(st.text("ab", min_size=2, max_size=6), max_size=2))
+    return text, [stop for stop in (inside, *others) if stop]
+
+
+CASES = texts_and_stops()
+CUTS = st.lists(st.integers(0, LONGEST), max_size=6) | st.just(list(range(LONGEST)))
 
 
 def naive(text: str, stops: list[str]) -> tuple[str, str | None]:
@@ -27,10 +39,12 @@ def pieces(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in itertools.pairwise(borders)]
 
 
-@given(TEXTS, STOPS, CUTS)
+@given(CASES, CUTS)
+@settings(max_examples=400)
 def test_every_cut_of_a_text_gives_what_a_search_of_the_whole_gives(
-    text: str, stops: list[str], cuts: list[int]
+    case: tuple[str, list[str]], cuts: list[int]
 ) -> None:
+    text, stops = case
     expected, stop = naive(text, stops)
     matcher = StopMatcher(stops)
     shown, found = "", None
@@ -48,8 +62,10 @@ def test_every_cut_of_a_text_gives_what_a_search_of_the_whole_gives(
     assert (shown, found) == (expected, stop)
 
 
-@given(TEXTS, STOPS)
-def test_no_more_is_held_back_than_may_become_a_stop(text: str, stops: list[str]) -> None:
+@given(CASES)
+@settings(max_examples=400)
+def test_no_more_is_held_back_than_may_become_a_stop(case: tuple[str, list[str]]) -> None:
+    text, stops = case
     matcher = StopMatcher(stops)
     shown = ""
 

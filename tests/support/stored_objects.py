@@ -21,9 +21,10 @@ from anchorline.domain.object_format import (
 from anchorline.domain.object_header import LINE_BYTES, ObjectHeader, ObjectKind, PartRecord
 from anchorline.domain.object_name import check_name, identity_of
 from anchorline.domain.prefix_key import extend, root_key
+from anchorline.domain.stored_entry import ObjectName
 from anchorline.domain.sums import sums_of
 from anchorline.domain.tokens import token_ids
-from anchorline.ports.block_storage import BlockStorage, ByteArray, ByteRange, ObjectName
+from anchorline.ports.block_storage import BlockStorage, ByteArray, ByteRange
 
 FINGERPRINT = fingerprint_of({"weights": "toy"})
 
@@ -97,7 +98,7 @@ def object_parts(
 ) -> tuple[ObjectName, list[ByteArray]]:
     """The object's name, and what `put` takes."""
     lines = np.frombuffer(encode_header(header, crc32), dtype=np.uint8)
-    return ObjectName(identity_of(header).name), [lines, *map(padded, raws)]
+    return identity_of(header).name, [lines, *map(padded, raws)]
 
 
 def make_object(

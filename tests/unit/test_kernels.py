@@ -1,6 +1,6 @@
 """Triton's kernels in its interpreter, and their stand-ins, against numpy."""
 
-from collections.abc import Iterator
+import sys
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from anchorline.adapters.gpu.kernels import planes, sums, triton_module
+from anchorline.adapters.gpu.libraries import tensor_over
 from anchorline.domain.sums import Sums, sums_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
@@ -29,7 +30,7 @@ def some_bytes(count: int, seed: int = 0) -> npt.NDArray[np.uint8]:
 
 
 def some_parts(lengths: list[int]) -> list[Tensor]:
-    return [torch.from_numpy(some_bytes(length, seed)) for seed, length in enumerate(lengths)]
+    return [tensor_over(some_bytes(length, seed)) for seed, length in enumerate(lengths)]
 
 
 def expected(parts: list[Tensor]) -> list[Sums]:
@@ -86,7 +87,7 @@ class TestSums:
         assert as_sums(sums.torch_sums(sums.words_of(part))) == expected([part])[0]
 
     def test_parts_at_odd_addresses_have_the_same_sums(self) -> None:
-        whole = torch.from_numpy(some_bytes(8 * 1000 + 16))
+        whole = tensor_over(some_bytes(8 * 1000 + 16))
 
         for start in (1, 2, 4, 7, 8):
             part = whole[start : start + 8 * 1000]
@@ -101,7 +102,7 @@ class TestPlanes:
     @pytest.mark.parametrize("width", [2, 4, 8])
     @pytest.mark.parametrize("items", ITEMS)
     def test_the_kernels_cut_planes_and_join_them(self, items: int, width: int) -> None:
-        part = torch.from_numpy(some_bytes(items * width))
+        part = tensor_over(some_bytes(items * width))
         cut = torch.empty((width, items), dtype=torch.uint8)
         back = torch.empty_like(part)
 
@@ -114,7 +115,7 @@ class TestPlanes:
     @pytest.mark.parametrize("width", [1, 2, 3, 4, 8])
     @pytest.mark.parametrize("items", [0, 1, 1001])
     def test_torch_cuts_and_joins_items_of_any_width(self, items: int, width: int) -> None:
-        part = torch.from_numpy(some_bytes(items * width))
+        part = tensor_over(some_bytes(items * width))
         cut = torch.empty((width, items), dtype=torch.uint8)
         back = torch.empty_like(part)
 
@@ -145,14 +146,11 @@ class TestWithoutDevice:
 
 
 @pytest.fixture
-def without_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import sys
-
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, triton_kernels.__name__)
     monkeypatch.setitem(sys.modules, "triton", None)  # its import raises ImportError
-    yield
 
 
 def as_sums(pair: Tensor) -> Sums:
-    plain, weighted = pair.tolist()
-    return Sums(plain % 2**64, weighted % 2**64)
+    plain, weighted = (int(total) % 2**64 for total in pair)
+    return Sums(plain, weighted)

@@ -8,11 +8,12 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+import safetensors.numpy
 
 from anchorline.adapters.gpu import model_store
 from anchorline.adapters.gpu.model_package import (
@@ -276,9 +277,11 @@ def test_a_conversion_keeps_the_dequantised_weights_to_the_bit(tmp_path: Path) -
 
     (down,) = [t for t in gguf.GGUFReader(source).tensors if t.name == "blk.0.ffn_down.weight"]
     expected = gguf.dequantize(down.data, down.tensor_type)
-    saved = load_file(tmp_path / "model" / "model.safetensors")
-    assert saved["model.layers.0.mlp.down_proj.weight"].dtype == np.float32
-    assert np.array_equal(saved["model.layers.0.mlp.down_proj.weight"], expected)
+    reader: Any = safetensors.numpy
+    saved = reader.load_file(tmp_path / "model" / "model.safetensors")
+    weight = saved["model.layers.0.mlp.down_proj.weight"]
+    assert weight.dtype == np.float32
+    assert np.array_equal(weight, expected)
 
 
 def test_a_converted_tokenizer_lets_digits_stand_alone(tmp_path: Path) -> None:

@@ -90,3 +90,17 @@ def test_a_run_of_bytes_that_are_no_characters_is_let_go_of() -> None:
 
     assert len(shown) > 80
     assert shown + one.flush() == whole(tokenizer, [stray] * 100)
+
+
+@pytest.mark.parametrize("starts", [(0,), (0, 1), (0, 1, 2), (3, 0, 1)])
+def test_characters_that_are_never_completed_come_as_the_whole_decode_has_them(
+    starts: tuple[int, ...],
+) -> None:
+    tokenizer = backend("byte level")
+    fox = tokenizer.encode("\N{FOX FACE}").ids
+    ids = [fox[place] for place in starts] * 12 + fox
+
+    text = "".join(decoded(decoder(tokenizer), ids))
+
+    assert text == whole(tokenizer, ids)
+    assert text.endswith("\N{FOX FACE}")

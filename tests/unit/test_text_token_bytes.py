@@ -1,6 +1,7 @@
 """The bytes that tokens stand for."""
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from anchorline.adapters.text.token_bytes import TokenBytes
 from support.tiny_tokenizer import byte_level, sentencepiece_like
@@ -44,3 +45,10 @@ def test_an_id_outside_the_vocabulary_has_no_bytes() -> None:
     backend = byte_level()
 
     assert TokenBytes(backend, backend.to_str())(10_000) == b""
+
+
+def test_without_a_decoder_tokens_are_their_text() -> None:
+    backend = Tokenizer(models.WordLevel({"Anna": 0, "<0x41>": 1}))
+    token_bytes = TokenBytes(backend, backend.to_str())
+
+    assert (token_bytes(0), token_bytes(1)) == (b"Anna", b"<0x41>")

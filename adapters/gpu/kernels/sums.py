@@ -50,7 +50,8 @@ def device_sums(parts: Sequence[Tensor]) -> list[Sums]:
     kernels = triton_kernels(device)
     words = [words_of(part) for part in parts]
     if kernels is None:
-        return [_sums(pair) for pair in torch.stack([torch_sums(w) for w in words]).tolist()]
+        totals = torch.stack([torch_sums(part) for part in words])
+        return [_sums(pair) for pair in totals.cpu().numpy()]
     with torch.cuda.device(device):
         partials, starts = kernels.partial_sums(words)
     return reduced(partials, starts)
@@ -70,7 +71,7 @@ def reduced(partials: Tensor, starts: Sequence[int]) -> list[Sums]:
     """The sums of parts from their partial sums, of `triton_kernels.partial_sums`."""
     pairs = partials.cpu().numpy().view(np.uint64)
     totals = np.add.reduceat(pairs, np.asarray(starts), axis=0, dtype=np.uint64)
-    return [_sums(pair) for pair in totals.tolist()]
+    return [_sums(pair) for pair in totals]
 
 
 def host_sums(data: npt.NDArray[np.uint8]) -> Sums:
@@ -85,7 +86,7 @@ def host_sums(data: npt.NDArray[np.uint8]) -> Sums:
     for start in range(0, len(words), HOST_BLOCK_WORDS):
         block = words[start : start + HOST_BLOCK_WORDS]
         weighted += int(np.dot(block, _weights(start, start + len(block))))
-    return _sums((int(words.sum(dtype=np.uint64)), weighted))
+    return Sums(int(words.sum(dtype=np.uint64)), weighted % _WORD)
 
 
 def _weights(start: int, end: int) -> npt.NDArray[np.uint64]:
@@ -132,6 +133,5 @@ def _signed(word: int) -> int:
     return word - _WORD if word >= _WORD // 2 else word
 
 
-def _sums(pair: Sequence[int]) -> Sums:
-    plain, weighted = pair
-    return Sums(plain % _WORD, weighted % _WORD)
+def _sums(pair: npt.NDArray[np.integer]) -> Sums:
+    return Sums(int(pair[0]) % _WORD, int(pair[1]) % _WORD)

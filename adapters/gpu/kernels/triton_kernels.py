@@ -9,7 +9,7 @@ tests do, with few large blocks, since a program costs milliseconds there.
 # pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
 # pyright: reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUntypedFunctionDecorator=false, reportUnknownLambdaType=false
-# pyright: reportPrivateUsage=false, reportGeneralTypeIssues=false, reportMissingImports=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,0 +1,1 @@
+"""Faults on demand, in an order that a seed decides."""
