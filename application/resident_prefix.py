@@ -46,6 +46,28 @@ class Survey:
     unusable: tuple[Anchor, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AdoptedState:
+    """A state that was brought into a slot from elsewhere.
+
+    Attributes:
+        ids: all of its tokens, as the model read them.
+        key_ids: the same as caches compare them.
+        taint: rows from here on were not written by a cold grid prefill.
+        end: of the generation that stopped at its line; None for a grid line.
+    """
+
+    ids: TokenIds
+    key_ids: TokenIds
+    namespace: Namespace
+    taint: int
+    end: End | None
+
+    @property
+    def line(self) -> int:
+        return len(self.ids)
+
+
 class ResidentPrefix:
     """Which tokens a slot's state has absorbed, and where it can be resumed.
 
@@ -103,6 +125,24 @@ class ResidentPrefix:
         """The end of the last generation, if its state is kept."""
         return self._end
 
+    @property
+    def key_ids(self) -> TokenIds:
+        """The resident tokens, as caches compare them; a read-only view."""
+        view = self._key_ids[: self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def namespace(self) -> Namespace:
+        return self._namespace
+
+    @property
+    def end_anchor(self) -> Anchor | None:
+        """The end's copy of the sections, if it is kept."""
+        if self._end is None or self._end_buffer is None:
+            return None
+        return Anchor(self._end.line, AnchorKind.END, self._end_buffer)
+
     def survey(self, prompt: Prompt, namespace: Namespace) -> Survey:
         """How far this slot's state continues `prompt`; changes nothing.
 
@@ -136,6 +176,36 @@ class ResidentPrefix:
             assert offer.anchor.line == offer.line
             self._state.restore_sections(offer.anchor.handle)
         self._state.resume_at(offer.line)
+
+    def cut_for_import(self, line: int) -> None:
+        """Rows from `line` on are about to be replaced by others; what needs them goes."""
+        self._cut(line)
+
+    def adopt(self, state: AdoptedState) -> None:
+        """Rows and sections of `state` stand in place now, imported and verified.
+
+        Follow with `begin` of the offer it was imported for, or leave it for the next request.
+        Anchors that were kept by `cut_for_import` stay.
+        """
+        line = state.line
+        self._ids[:line] = state.ids
+        self._key_ids[:line] = state.key_ids
+        self._length = line
+        self._taint = TaintLine(min(state.taint, line))
+        self._namespace = state.namespace
+        if state.end is None:
+            if self._grid.has(line) and line not in self._anchors:
+                self._take_anchor(line)
+        else:
+            self._end_buffer = self._state.capture_sections(self._end_buffer)
+            self._end, self._regions = state.end, state.end.regions
+        self._state.resume_at(line)
+
+    def adopt_anchor(self, line: int) -> None:
+        """The sections in place are of grid line `line`, below what will be adopted next."""
+        assert self._grid.has(line)
+        if line not in self._anchors:
+            self._take_anchor(line)
 
     def advanced(self, span: Span, prompt: Prompt) -> None:
         """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
@@ -183,9 +253,8 @@ class ResidentPrefix:
         return Offer(anchor.line, gate, Tier.SLOT, source, anchor)
 
     def _all_anchors(self) -> tuple[Anchor, ...]:
-        if self._end is None or self._end_buffer is None:
-            return self.anchors
-        return (*self.anchors, Anchor(self._end.line, AnchorKind.END, self._end_buffer))
+        end = self.end_anchor
+        return self.anchors if end is None else (*self.anchors, end)
 
     def _absorb(self, span: Span, ids: TokenIds, key_ids: TokenIds) -> None:
         assert span.start == self._length == self._state.length - len(span), (span, self._length)

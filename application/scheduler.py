@@ -6,8 +6,8 @@ is the test.
 
 import enum
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
@@ -19,18 +19,24 @@ from ..domain.errors import (
     QueueFull,
     StateError,
 )
-from ..domain.offers import COLD
+from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
 from ..domain.sampling import Logits
+from ..domain.write_guard import WriteCause
 from ..ports.clock import Clock
 from ..ports.engine import Engine
 from ..ports.telemetry import Telemetry
 from ..ports.tokenizer import Tokenizer
+from .disk_service import DiskService
+from .durability import Flush, FlushReport
+from .entry_write import Progress
 from .generation import Generation
 from .recorder import Recorder
-from .request import Decision, EventSink, Failed, GenerationRequest, Queued
-from .slots import Placement, Slot, Slots, cold_decision
+from .request import Decision, EventSink, Failed, GenerationRequest, Queued, Refusal
+from .restore import RestoreFailed
+from .slots import Placement, Preparation, Slot, Slots, cold_decision
 from .stats import CacheStats, SlotStats
+from .writes import Write
 
 RETRY_AFTER_S: Final = 5
 """What a client is told when the queue is full."""
@@ -71,7 +77,14 @@ class Scheduler:
         clock: Clock,
         telemetry: Telemetry,
         limits: Limits,
+        disk: DiskService | None = None,
     ) -> None:
+        """Takes an engine whose slots are empty.
+
+        Args:
+            disk: the tier on a medium; None serves without one.
+        """
+        self._disk = disk if limits.cache_enabled else None
         self._engine = engine
         self._tokenizer = tokenizer
         self._clock = clock
@@ -82,6 +95,8 @@ class Scheduler:
         self._recorder = Recorder(telemetry, engine.profile.model)
         self._turn = _Turn.PREFILL
         self._draining = False
+        self._flushes: list[Flush] = []
+        self._active_s = clock.monotonic()
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -91,7 +106,7 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether no request waits or runs."""
-        return not self._queue and not self._running()
+        return not self._queue and all(slot.idle for slot in self._slots.all)
 
     def submit(self, request: GenerationRequest, sink: EventSink) -> None:
         """Queue a request; its first event is sent before this returns.
@@ -119,12 +134,13 @@ class Scheduler:
         for waiting in [pair for pair in self._queue if pair[0].id == request_id]:
             self._queue.remove(waiting)
             self._drop_unstarted(*waiting)
-        for slot in self._running():
-            generation = slot.running
-            assert generation is not None
-            if generation.request.id == request_id:
+        for slot in self._slots.all:
+            generation, preparing = slot.running, slot.preparing
+            if generation is not None and generation.request.id == request_id:
                 generation.cancel()
                 self._close(slot, generation)
+            elif preparing is not None and preparing.request.id == request_id:
+                self._give_up(slot, preparing)
 
     def drain(self) -> None:
         """Take no new requests; those that wait or run go on."""
@@ -137,15 +153,28 @@ class Scheduler:
             self._recorder.failed(request, error)
             sink(Failed(error))
         for slot in self._slots.all:
+            if slot.preparing is not None:
+                preparation = slot.preparing
+                self._give_up(slot, preparation)
             self._fail(slot, error)
         self._report_load()
 
     def step(self) -> bool:
         """Do one piece of work; False if there was none."""
         self._admit()
-        running = self._running()
-        prefills = [slot for slot in running if slot.running and slot.running.prefilling]
-        decodes = [slot for slot in running if slot.running and not slot.running.prefilling]
+        worked = self._step_requests()
+        if worked:
+            self._active_s = self._clock.monotonic()
+        if self._disk is None:
+            return worked
+        return self._step_background(self._disk, idle=not worked) or worked
+
+    def _step_requests(self) -> bool:
+        """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
+        running = [(slot, slot.running) for slot in self._slots.all if slot.running is not None]
+        prefills = [slot for slot, generation in running if generation.prefilling]
+        decodes = [slot for slot, generation in running if not generation.prefilling]
+        prepared = self._prepare(wait=not running)
         if prefills and (not decodes or self._turn is _Turn.PREFILL):
             self._turn = _Turn.DECODE
             # The one that was placed first: its client waits longest.
@@ -153,7 +182,160 @@ class Scheduler:
         elif decodes:
             self._turn = _Turn.PREFILL
             self._decode(decodes)
-        return bool(running)
+        return prepared or bool(running)
+
+    def _prepare(self, *, wait: bool) -> bool:
+        """One piece of what keeps requests from their prefill; whether any waits."""
+        preparing = [(slot, slot.preparing) for slot in self._slots.all if slot.preparing]
+        for slot, preparation in preparing:
+            self._step_preparation(slot, preparation, wait=wait and len(preparing) == 1)
+        return bool(preparing)
+
+    def _step_preparation(self, slot: Slot, preparation: Preparation, *, wait: bool) -> None:
+        disk, placement = self._disk, preparation.placement
+        assert disk is not None
+        if preparation.save is not None:
+            preparation.save.work.step(wait=wait)
+            if preparation.save.work.copied:
+                preparation.save = None
+            return
+        if placement.continuation is None:
+            self._start(slot, preparation)
+            return
+        if preparation.restore is None:
+            preparation.began_s = self._clock.monotonic()
+            preparation.restore = disk.restore(
+                placement.continuation,
+                slot.index,
+                slot.resident,
+                preparation.request,
+                placement.decision.shared,
+            )
+        try:
+            progress = preparation.restore.step(wait=wait)
+        except RestoreFailed as failure:
+            disk.failed(preparation.restore, failure)
+            self._place_again(slot, preparation, failure)
+            return
+        if progress is Progress.DONE:
+            disk.restored(preparation.restore, self._clock.monotonic() - preparation.began_s)
+            self._start(slot, preparation)
+
+    def _place_again(self, slot: Slot, preparation: Preparation, failure: RestoreFailed) -> None:
+        """Stored state could not be used: take the next best way to start."""
+        old = preparation.placement.decision
+        why = Refusal(old.source, old.cached, str(failure)[:120])
+        preparation.refused = (why, *preparation.refused)
+        preparation.restore = None
+        # Not offered again, so this ends; a medium that fails is not asked a second time.
+        disk = self._disk if failure.damaged else None
+        preparation.placement = self._slots.place_again(
+            slot, preparation.request, self._rate.seconds, disk
+        )
+
+    def _start(self, slot: Slot, preparation: Preparation) -> None:
+        """Everything a prefill needs is there: begin it."""
+        request, placement = preparation.request, preparation.placement
+        slot.preparing = None
+        offer, decision = placement.offer, placement.decision
+        if preparation.restore is not None:
+            restored = self._clock.monotonic() - preparation.began_s
+            decision = replace(decision, restore_s=restored)
+            offer = self._slots.resident_offer(slot, request, offer.line)
+        decision = replace(
+            decision,
+            refused=(*preparation.refused, *decision.refused),
+            quarantined=len(preparation.refused),
+        )
+        decision = self._begin(request, slot, offer, decision)
+        if self._disk is not None and placement.chain is not None:
+            clean = slot.resident.taint.line == decision.cached
+            self._disk.heads.began(
+                slot.index, request, placement.chain, decision.cached, clean=clean
+            )
+        slot.session = request.session
+        slot.running = Generation(
+            request,
+            preparation.sink,
+            decision,
+            self._engine.profile,
+            self._tokenizer,
+            preparation.started_s,
+        )
+        self._recorder.started(slot.running)
+        self._report_load()
+
+    def _give_up(self, slot: Slot, preparation: Preparation) -> None:
+        """The client of a request that is being prepared has left."""
+        slot.preparing = None
+        if preparation.restore is not None and self._disk is not None:
+            self._disk.abandoned(preparation.restore)
+        self._drop_unstarted(preparation.request, preparation.sink)
+
+    def _step_background(self, disk: DiskService, *, idle: bool) -> bool:
+        """Copy a block out, save what nobody used for a while, answer who waits for durability."""
+        progress = disk.step(idle=idle)
+        if progress is Progress.DONE and idle:
+            self._save_idle(disk)
+        self._step_flushes(disk)
+        return progress is Progress.WORKED or (idle and disk.writes.pending > 0)
+
+    def _save_idle(self, disk: DiskService) -> None:
+        policy = disk.conversations.policy
+        if policy.idle_s is None or self._clock.monotonic() - self._active_s < policy.idle_s:
+            return
+        self._active_s = self._clock.monotonic()
+        for slot in self._slots.all:
+            if slot.resident.length >= policy.idle_tokens_min:
+                disk.conversations.save(
+                    slot.index, slot.resident, slot.session, WriteCause.EVICTION
+                )
+
+    def flush(self, answer: Callable[[FlushReport], None]) -> None:
+        """Make every conversation durable that can be resumed; `answer` is told how that went.
+
+        A slot that is busy is written once its request has ended. Answered by later steps.
+        """
+        if self._disk is None:
+            answer(FlushReport.without_tier())
+            return
+        self._flushes.append(Flush(self._disk, self._slots.all, answer))
+
+    def read_back(self) -> int:
+        """Bring the newest conversations into the empty slots, before the first request.
+
+        Blocks; returns how many tokens stand in slots now.
+        """
+        if self._disk is None:
+            return 0
+        entries = self._disk.tier.latest_conversations(len(self._slots.all))
+        for slot, entry in zip(self._slots.all, entries, strict=False):
+            if self._disk.read_back(slot.index, slot.resident, entry):
+                slot.session = entry.session
+        return sum(slot.resident.length for slot in self._slots.all)
+
+    def clear_ram(self) -> int:
+        """Forget what idle slots hold; how many tokens that were."""
+        tokens = 0
+        for slot in self._slots.all:
+            if slot.idle:
+                tokens += slot.resident.length
+                self._fence(slot, 0)
+                slot.resident.forget()
+                self._report_slot(slot)
+        return tokens
+
+    @property
+    def disk(self) -> DiskService | None:
+        """The tier on a medium, if there is one."""
+        return self._disk
+
+    def _step_flushes(self, disk: DiskService) -> None:
+        self._flushes = [flush for flush in self._flushes if not flush.step()]
+
+    def _fence(self, slot: Slot, line: int) -> None:
+        if self._disk is not None:
+            self._disk.writes.fence(slot.index, line)
 
     def stats(self) -> CacheStats:
         """The figures of this moment."""
@@ -183,30 +365,39 @@ class Scheduler:
         """Give waiting requests the idle slots, in the order they came."""
         while self._queue and self._slots.idle():
             request, sink = self._queue.popleft()
-            placement = self._slots.place(request, self._rate.seconds)
+            placement = self._slots.place(request, self._rate.seconds, self._disk)
             slot = placement.slot
-            decision = self._begin(request, placement)
-            slot.running = Generation(
-                request,
-                sink,
-                decision,
-                self._engine.profile,
-                self._tokenizer,
-                self._clock.monotonic(),
-            )
-            self._recorder.started(slot.running)
+            save = self._save_displaced(request, placement)
+            preparation = Preparation(request, sink, placement, self._clock.monotonic(), save)
+            if save is None and placement.continuation is None:
+                self._start(slot, preparation)
+            else:
+                slot.preparing = preparation
             self._report_load()
 
-    def _begin(self, request: GenerationRequest, placement: Placement) -> Decision:
-        """Put the slot at the line of the placement's offer, or of a cold start if that fails."""
-        resident = placement.slot.resident
+    def _save_displaced(self, request: GenerationRequest, placement: Placement) -> Write | None:
+        """Begin to write the conversation that this request replaces, if it is worth it."""
+        disk, slot = self._disk, placement.slot
+        if disk is None:
+            return None
+        same = request.session is not None and request.session == slot.session
+        shared = placement.decision.shared
+        if not disk.conversations.must_save(slot.resident, shared, same_session=same):
+            return None
+        return disk.conversations.save(slot.index, slot.resident, slot.session, WriteCause.EVICTION)
+
+    def _begin(
+        self, request: GenerationRequest, slot: Slot, offer: Offer, decision: Decision
+    ) -> Decision:
+        """Put the slot at the offer's line, or at that of a cold start if that fails."""
+        self._fence(slot, offer.line)
         try:
-            resident.begin(request.prompt, request.namespace, placement.offer)
+            slot.resident.begin(request.prompt, request.namespace, offer)
         except (EngineError, StateError) as error:
-            resident.forget()
-            resident.begin(request.prompt, request.namespace, COLD)
-            return cold_decision(placement.decision, request.prompt, str(error))
-        return placement.decision
+            slot.resident.forget()
+            slot.resident.begin(request.prompt, request.namespace, COLD)
+            return cold_decision(decision, request.prompt, str(error))
+        return decision
 
     def _prefill(self, slot: Slot) -> None:
         generation = slot.running
@@ -217,6 +408,8 @@ class Scheduler:
             logits = self._engine.prefill(slot.index, chunk)
             now_s = self._clock.monotonic()
             slot.resident.advanced(span, generation.request.prompt)
+            if self._disk is not None and self._engine.profile.grid.has(span.end):
+                self._disk.heads.anchored(slot.index, slot.resident.anchors[-1])
             generation.chunk_done(span, logits, now_s)
         except EngineError as error:
             self._fail(slot, error)
@@ -224,6 +417,8 @@ class Scheduler:
         if len(span) == self._engine.profile.grid.step:
             # Short chunks say little about the rate: their fixed costs weigh too much.
             self._rate.observe(span.start, len(span), now_s - began_s)
+        if self._disk is not None and not generation.prefilling:
+            self._disk.heads.prefilled(slot.index)
         self._after(slot, generation)
 
     def _decode(self, slots: Sequence[Slot]) -> None:
@@ -257,6 +452,8 @@ class Scheduler:
 
     def _close(self, slot: Slot, generation: Generation) -> None:
         """Keep the end and free the slot, then tell the client."""
+        if self._disk is not None and generation.prefilling:
+            self._fence(slot, slot.resident.length)
         if not self._limits.cache_enabled:
             slot.resident.forget()
         elif not generation.prefilling:
@@ -278,6 +475,7 @@ class Scheduler:
 
     def _fail(self, slot: Slot, error: AnchorlineError) -> None:
         """Forget a slot's state and tell its client, if it has one."""
+        self._fence(slot, 0)
         slot.resident.forget()
         generation, slot.running = slot.running, None
         if generation is not None:
@@ -301,7 +499,7 @@ class Scheduler:
             anchors=tuple(anchor.line for anchor in resident.anchors),
             end=None if resident.end is None else resident.end.line,
             anchor_bytes=anchor_bytes,
-            busy=slot.running is not None,
+            busy=not slot.idle,
         )
 
     def _report_slot(self, slot: Slot) -> None:

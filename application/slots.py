@@ -5,36 +5,77 @@ from dataclasses import dataclass, replace
 
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.anchor_budget import AnchorBudget
+from ..domain.disk_index import Continuation
 from ..domain.entry import Source
 from ..domain.offers import COLD, Offer, rank
 from ..domain.prompt import Prompt
+from ..domain.prompt_chain import PromptChain
 from ..ports.engine import Engine
+from .disk_service import DiskService
 from .generation import Generation
-from .request import Decision, GenerationRequest, Refusal
+from .request import Decision, EventSink, GenerationRequest, Refusal
 from .resident_prefix import ResidentPrefix, Survey
+from .restore import Restore
+from .writes import Write
 
 
 @dataclass(slots=True)
 class Slot:
-    """One slot: what is resident in it, and what runs in it.
+    """One slot: what is resident in it, and what happens in it.
 
     Attributes:
+        running: a request whose prefill has begun.
+        preparing: a request that waits for its state, or for another's to be saved.
         used: counts placements; the least one is least recently used.
+        session: the hint of the conversation that is resident.
     """
 
     index: int
     resident: ResidentPrefix
     running: Generation | None = None
+    preparing: "Preparation | None" = None
     used: int = 0
+    session: str | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self.running is None and self.preparing is None
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A request's slot and where its prefill starts there."""
+    """A request's slot and where its prefill starts there.
+
+    Attributes:
+        continuation: what has to be brought in first; None where the state stands in the slot.
+        chain: the prompt's keys; None without a disk tier.
+    """
 
     slot: Slot
     offer: Offer
     decision: Decision
+    continuation: Continuation | None
+    chain: PromptChain | None
+
+
+@dataclass(slots=True)
+class Preparation:
+    """A request that has a slot and whose prefill cannot begin yet.
+
+    Attributes:
+        save: the conversation that is about to lose its rows; None when they are copied.
+        restore: under way; None before it begins.
+        began_s: when the restore began.
+    """
+
+    request: GenerationRequest
+    sink: EventSink
+    placement: Placement
+    started_s: float
+    save: Write | None
+    restore: Restore | None = None
+    began_s: float = 0.0
+    refused: tuple[Refusal, ...] = ()
 
 
 class Slots:
@@ -55,27 +96,61 @@ class Slots:
 
     def idle(self) -> list[Slot]:
         """The slots nothing runs in."""
-        return [slot for slot in self.all if slot.running is None]
+        return [slot for slot in self.all if slot.idle]
 
     def place(
-        self, request: GenerationRequest, prefill_seconds: Callable[[int, int], float]
+        self,
+        request: GenerationRequest,
+        prefill_seconds: Callable[[int, int], float],
+        disk: DiskService | None,
     ) -> Placement:
         """The idle slot and the offer with the least predicted time to the first token.
 
         A request that nothing continues takes the least recently used slot. There is an idle one.
         """
-        length = len(request.prompt)
-        found: list[tuple[float, int, Slot, Survey, list[Offer]]] = []
-        for slot in self.idle():
-            survey = self._survey(slot, request)
-            ranked = rank(survey.offers, length, prefill_seconds)
-            ttft = ranked[0].move_seconds + prefill_seconds(ranked[0].line, length)
-            found.append((ttft, slot.used, slot, survey, ranked))
-        _, _, slot, survey, ranked = min(found, key=lambda choice: choice[:2])
+        chain = None if disk is None or not self._cache_enabled else disk.chain(request)
+        found = [
+            self._place_in(slot, request, prefill_seconds, disk, chain) for slot in self.idle()
+        ]
+        _, _, placement = min(found, key=lambda choice: choice[:2])
         self._placements += 1
-        slot.used = self._placements
-        decision = _decision(slot, request.prompt, survey, ranked)
-        return Placement(slot, ranked[0], decision)
+        placement.slot.used = self._placements
+        return placement
+
+    def place_again(
+        self,
+        slot: Slot,
+        request: GenerationRequest,
+        prefill_seconds: Callable[[int, int], float],
+        disk: DiskService | None,
+    ) -> Placement:
+        """The best offer in a slot the request has already, after its first one failed."""
+        chain = None if disk is None else disk.chain(request)
+        return self._place_in(slot, request, prefill_seconds, disk, chain)[2]
+
+    def _place_in(
+        self,
+        slot: Slot,
+        request: GenerationRequest,
+        prefill_seconds: Callable[[int, int], float],
+        disk: DiskService | None,
+        chain: PromptChain | None,
+    ) -> tuple[float, int, Placement]:
+        length = len(request.prompt)
+        survey = self._survey(slot, request)
+        stored = [] if disk is None or chain is None else disk.offers(chain, survey.shared)
+        offers = (*survey.offers, *(found.offer for found in stored))
+        ranked = rank(offers, length, prefill_seconds)
+        offer = ranked[0]
+        ttft = offer.move_seconds + prefill_seconds(offer.line, length)
+        continuation = next((found.continuation for found in stored if found.offer is offer), None)
+        decision = _decision(slot, request.prompt, survey, offers, offer)
+        return ttft, slot.used, Placement(slot, offer, decision, continuation, chain)
+
+    def resident_offer(self, slot: Slot, request: GenerationRequest, line: int) -> Offer:
+        """What a slot offers at a line where state has just been brought in."""
+        survey = slot.resident.survey(request.prompt, request.namespace)
+        return next((offer for offer in survey.offers if offer.line == line), COLD)
 
     def _survey(self, slot: Slot, request: GenerationRequest) -> Survey:
         if not self._cache_enabled:
@@ -83,10 +158,11 @@ class Slots:
         return slot.resident.survey(request.prompt, request.namespace)
 
 
-def _decision(slot: Slot, prompt: Prompt, survey: Survey, ranked: Sequence[Offer]) -> Decision:
-    offer = ranked[0]
+def _decision(
+    slot: Slot, prompt: Prompt, survey: Survey, offers: Sequence[Offer], offer: Offer
+) -> Decision:
     passed_over = [
-        Refusal(other.source, other.line, "slower") for other in survey.offers if other is not offer
+        Refusal(other.source, other.line, "slower") for other in offers if other is not offer
     ]
     return Decision(
         tier=offer.tier,

@@ -1,14 +1,16 @@
 """Ages that survive restarts and jumps of the wall clock.
 
 An age clock counts seconds in which the store existed. While a process runs it follows the
-monotonic clock. Between two processes it follows the wall clock, within reason: a wall clock that
-went back adds nothing, and one that went far ahead adds no more than `GAP_S_MAX`.
+monotonic clock, whatever the wall clock does. Between two processes it follows the wall clock,
+within reason: a wall clock that went back adds nothing, and one that went far ahead adds no more
+than `GAP_S_MAX`.
 """
 
 from typing import Final
 
-GAP_S_MAX: Final = 30 * 86_400.0
-"""What one restart may add: a clock that was wrong by years must not expire a whole store."""
+GAP_S_MAX: Final = 86_400.0
+"""What one restart may add. Less than any age at which entries expire: a clock that was wrong by
+years must not expire a store. A machine that was off for longer keeps its entries for longer."""
 
 
 class AgeClock:

@@ -3,14 +3,19 @@
 The value of an entry is what it saves per byte that it holds alone, and fades with every day that
 nobody used it. The least valuable goes first; state of another arithmetic goes before everything,
 since nobody can use it now.
+
+Entries share objects, and a shared object becomes free with the last entry that needs it. So room
+is counted in objects, as they stand on the medium, and never as a sum over entries.
 """
 
 import enum
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from .disk_index import share_of
 from .entry import EntryId, Role
+from .stored_entry import ObjectName
 
 DAY_S: Final = 86_400.0
 
@@ -32,7 +37,10 @@ class Holding:
         tokens: that a resume at its highest line saves.
         alone_bytes: that it holds alone, with its share of what others need too.
         foreign: made by another arithmetic.
-        in_use: being read or written: never chosen.
+        in_use: being read or written: never chosen. An entry that is about to be written over
+            stored objects is one, with those as its objects: they cannot be freed for it.
+        objects: what it needs, with the bytes each takes. Without them all of `alone_bytes` is
+            taken to become free with it, which is true only of an entry that shares nothing.
     """
 
     id: EntryId
@@ -44,11 +52,16 @@ class Holding:
     last_used_s: float
     foreign: bool = False
     in_use: bool = False
+    objects: Mapping[ObjectName, int] = field(default_factory=dict[ObjectName, int])
 
     def value(self, now_s: float) -> float:
         """Tokens saved per byte, by hits, halved for each day unused."""
+        return self.worth(now_s) / max(self.alone_bytes, 1)
+
+    def worth(self, now_s: float) -> float:
+        """Tokens saved, by hits, halved for each day unused; whatever it costs."""
         days = max(now_s - self.last_used_s, 0.0) / DAY_S
-        return (self.hits + 1) * self.tokens / max(self.alone_bytes, 1) * 0.5**days
+        return (self.hits + 1) * self.tokens * 0.5**days
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,51 +101,129 @@ def expired(holdings: Iterable[Holding], ages: Ages, now_s: float) -> list[Entry
 
 
 def victims(
-    holdings: Sequence[Holding], shares: Shares, role: Role, incoming_bytes: int, now_s: float
+    holdings: Sequence[Holding],
+    shares: Shares,
+    role: Role,
+    incoming_bytes: int,
+    now_s: float,
+    *,
+    bytes_max: int | None = None,
 ) -> list[tuple[EntryId, Left]] | None:
     """Whom to let go before `incoming_bytes` are written for `role`, in this order.
 
     A role may grow over its share into what the other leaves unused, and gives that back when the
-    other needs it. None if even everything that may go makes no room.
+    other needs it. While a role is within its share nothing of it goes for the other, unless it is
+    of another arithmetic.
+
+    Args:
+        holdings: all entries of the pool; an object that only others need is not counted.
+        bytes_max: for all of it together, where the medium has less room than the shares.
+
+    Returns:
+        None if even everything that may go makes no room.
     """
-    chosen: list[tuple[EntryId, Left]] = []
-    held = dict.fromkeys(Role, 0)
-    for holding in holdings:
-        held[holding.role] += holding.alone_bytes
-    total = sum(held.values())
-    candidates = [holding for holding in holdings if not holding.in_use]
-    while total + incoming_bytes > shares.pool:
-        if not candidates:
+    limit = shares.pool if bytes_max is None else min(bytes_max, shares.pool)
+    pool = _Pool(holdings)
+    worths = {holding.id: holding.worth(now_s) for holding in holdings}
+    candidates = {holding.id: holding for holding in holdings if not holding.in_use}
+    chosen: list[tuple[Holding, Left]] = []
+
+    def order(holding: Holding) -> tuple[float, float, EntryId]:
+        value = worths[holding.id] / max(pool.alone[holding.id], 1)
+        return value, holding.last_used_s, holding.id
+
+    while pool.total + incoming_bytes > limit:
+        held = {own: pool.held[own] for own in _SHARES}
+        held[_share_of_role(role)] += incoming_bytes
+        may_go, why = _first_to_go(tuple(candidates.values()), held, shares, limit, role)
+        if not may_go:
             return None
-        victim, why = _least(candidates, shares, held, role, incoming_bytes, now_s)
-        candidates.remove(victim)
-        chosen.append((victim.id, why))
-        held[victim.role] -= victim.alone_bytes
-        total -= victim.alone_bytes
-    return chosen
+        victim = min(may_go, key=order)
+        del candidates[victim.id]
+        pool.let_go(victim)
+        chosen.append((victim, why))
+    # Who turns out to have shared everything with entries that stay has left for nothing.
+    return [(victim.id, why) for victim, why in chosen if pool.is_smaller_without(victim)]
 
 
-def _least(
+_SHARES: Final[tuple[Role, ...]] = (Role.HEAD, Role.CONVERSATION)
+"""The roles that shares are named by; all but heads live in the conversations' one."""
+
+
+def _share_of_role(role: Role) -> Role:
+    return Role.HEAD if role is Role.HEAD else Role.CONVERSATION
+
+
+def _first_to_go(
     candidates: Sequence[Holding],
+    held: Mapping[Role, int],
     shares: Shares,
-    held: dict[Role, int],
+    limit: int,
     role: Role,
-    incoming_bytes: int,
-    now_s: float,
-) -> tuple[Holding, Left]:
-    """Foreign state first, then roles over their share, then all by value."""
+) -> tuple[Sequence[Holding], Left]:
+    """From whom the next victim is taken: foreign state, who is over its share, `role` itself.
+
+    Args:
+        held: bytes by share, the incoming ones among them.
+        limit: of the pool; where that is less than the shares, each share is less in proportion.
+    """
     foreign = [holding for holding in candidates if holding.foreign]
-    over = [
-        holding
-        for holding in candidates
-        if held[holding.role] + (incoming_bytes if holding.role is role else 0)
-        > shares.of(holding.role)
-    ]
-    pool, why = (
-        (foreign, Left.FOREIGN)
-        if foreign
-        else (over, Left.SHARE)
-        if over
-        else (candidates, Left.ROOM)
-    )
-    return min(pool, key=lambda holding: (holding.value(now_s), holding.id)), why
+    if foreign:
+        return foreign, Left.FOREIGN
+    over = {own for own in _SHARES if held[own] > shares.of(own) * limit // max(shares.pool, 1)}
+    from_over = [holding for holding in candidates if _share_of_role(holding.role) in over]
+    if from_over:
+        return from_over, Left.SHARE
+    # Who is over its share is in use, all of it: then what comes in makes room among its own.
+    own_share = _share_of_role(role)
+    return [one for one in candidates if _share_of_role(one.role) is own_share], Left.ROOM
+
+
+class _Pool:
+    """What is held, object by object, while entries are let go."""
+
+    def __init__(self, holdings: Iterable[Holding]) -> None:
+        """Counts every object once."""
+        self._holders: dict[ObjectName, dict[EntryId, Holding]] = {}
+        self._bytes: dict[ObjectName, int] = {}
+        self.alone: dict[EntryId, int] = {}
+        """By entry, with its share of what others need too."""
+        self.held: dict[Role, int] = dict.fromkeys(_SHARES, 0)
+        """By share: what its entries hold alone."""
+        self.total = 0
+        all_holdings = tuple(holdings)
+        for holding in all_holdings:
+            for name, nbytes in holding.objects.items():
+                self._holders.setdefault(name, {})[holding.id] = holding
+                self._bytes[name] = max(self._bytes.get(name, 0), nbytes)
+        for holding in all_holdings:
+            alone = 0 if holding.objects else holding.alone_bytes
+            self.total += alone
+            for name in holding.objects:
+                alone += share_of(self._bytes[name], len(self._holders[name]))
+            self.alone[holding.id] = alone
+            self.held[_share_of_role(holding.role)] += alone
+        self.total += sum(self._bytes.values())
+
+    def is_smaller_without(self, victim: Holding) -> bool:
+        """Whether anything became free with a victim, all the others gone too."""
+        if not victim.objects:
+            return victim.alone_bytes > 0
+        return any(not self._holders[name] for name in victim.objects)
+
+    def let_go(self, holding: Holding) -> None:
+        """Free what nobody else needs; others account for the rest from now on."""
+        self.held[_share_of_role(holding.role)] -= self.alone.pop(holding.id)
+        if not holding.objects:
+            self.total -= holding.alone_bytes
+        for name in holding.objects:
+            nbytes, holders = self._bytes[name], self._holders[name]
+            before = share_of(nbytes, len(holders))
+            del holders[holding.id]
+            if not holders:
+                self.total -= nbytes
+                continue
+            more = share_of(nbytes, len(holders)) - before
+            for other in holders.values():
+                self.alone[other.id] += more
+                self.held[_share_of_role(other.role)] += more

@@ -3,6 +3,9 @@
 A line that was forwarded cold is work that a stored head would have saved. Lines are counted by
 their prefix key each time a prefill forwards them cold, this pass included; resumed lines are not
 counted. So with `admit_after` 2 the second prompt writes the head, and the third resumes from it.
+
+What is stored already is not asked here: a head that can be resumed from is not passed cold, and
+one that lost a block is, and is written again.
 """
 
 import enum
@@ -16,7 +19,10 @@ PROMPT_STEPS_MIN: Final = 4
 """Grid steps under which nothing is stored as a head."""
 
 BRANCHES_MAX: Final = 4
+"""Branches that a prompt gets beside the longest line that was counted enough."""
+
 SESSION_LINES: Final = 4
+"""Lines below its last user message that a session's first long prompt leaves behind."""
 
 
 class HeadCause(enum.Enum):
@@ -57,6 +63,7 @@ def head_lines(
 
     Args:
         counts: by line, how often it was forwarded cold, this pass included.
+        admit_after: the count from which a line is kept.
     """
     if not shape.clean or shape.length < PROMPT_STEPS_MIN * grid.step:
         return {}
@@ -67,7 +74,9 @@ def head_lines(
     ]
     chosen: dict[int, HeadCause] = {}
     counted = [line for line in passed if counts.get(line, 0) >= admit_after]
-    for line in _branches(counted, grid, counts, shape.first_answer):
+    # The last one always looks like a branch, whether or not prompts part there: it has a place of
+    # its own.
+    for line in _branches(counted[:-1], grid, counts, shape.first_answer):
         chosen[line] = HeadCause.BRANCH
     if shape.first_of_session:
         below_user = [line for line in passed if line <= shape.last_user]

@@ -22,13 +22,17 @@ class PromptChain:
 
     @property
     def grid(self) -> Grid:
+        """Whose lines have their keys kept."""
         return self._grid
 
     def key(self, line: int) -> PrefixKey:
-        """The key at `line`, at most `length`.
+        """The key at `line`, in [0, `length`].
 
-        Off the grid it is the key of the grid line below, extended by the ids between the two.
+        Off the grid it is the key of the grid line below, extended by the ids between the two, and
+        costs a pass over them with every call.
         """
+        # A key of fewer ids than its line has would be kept, and name another prompt's state.
+        assert 0 <= line <= self.length, f"line {line} of {self.length} tokens"
         steps = line // self._grid.step
         while len(self._keys) <= steps:
             start = (len(self._keys) - 1) * self._grid.step

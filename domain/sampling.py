@@ -7,7 +7,7 @@ generation that goes on after a resume, or on another slot, draws what it would 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +16,6 @@ from .tokens import TokenIds
 
 Logits: TypeAlias = npt.NDArray[np.float32]
 """Shape (vocabulary,): the scores of the token that follows the last forwarded one."""
-
-_MASKED: Final = np.float32(-np.inf)
 
 
 @dataclass(frozen=True, slots=True)

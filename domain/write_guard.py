@@ -37,6 +37,7 @@ class WriteGuard:
     long_tokens: int
 
     def level(self, written_today: int) -> WriteLevel:
+        """Where the day stands with so many bytes written."""
         if written_today > self.day_bytes_max * HARD_FACTOR:
             return WriteLevel.HARD
         return WriteLevel.OVER if written_today > self.day_bytes_max else WriteLevel.OK

@@ -49,6 +49,33 @@ RUNNING: Final = "requests_running"
 MEMORY_BYTES: Final = "memory_bytes"
 """Gauge by kind: allocated, reserved, available."""
 
+DISK_BYTES: Final = "disk_bytes"
+"""Gauge: bytes the tier takes on its medium, temporary and quarantined ones included."""
+
+DISK_ENTRIES: Final = "disk_entries"
+"""Gauge by role."""
+
+DISK_BYTES_WRITTEN: Final = "disk_bytes_written"
+"""Counter by role."""
+
+DISK_BYTES_READ: Final = "disk_bytes_read"
+"""Counter."""
+
+WRITES_SKIPPED: Final = "disk_writes_skipped"
+"""Counter by reason and role: state that was not stored."""
+
+EVICTED: Final = "disk_evicted"
+"""Counter by reason: entries that left the medium."""
+
+QUARANTINED: Final = "disk_quarantined"
+"""Counter: stored objects that failed their check."""
+
+STORAGE_ERRORS: Final = "disk_errors"
+"""Counter: calls of the medium or the catalog that failed."""
+
+RESTORE_SECONDS: Final = "restore_seconds"
+"""Histogram: how long it took to bring a stored state in."""
+
 TTFT_SECONDS: Final = "ttft_seconds"
 """Histogram by tier: from arrival to the first token."""
 

@@ -19,6 +19,9 @@ _torch: Final[Any] = torch
 _transformers: Final[Any] = transformers
 _cache_utils: Final[Any] = cache_utils
 
+TRANSFORMERS_TESTED: Final = ((5, 17), (5, 24))
+"""The oldest and the newest minor version that tests/engine has run with."""
+
 LayerArguments = Mapping[str, int]
 """What a layer's class is made with besides the window: a sliding window, a number of states."""
 
@@ -30,6 +33,12 @@ class ModelOutput(Protocol):
 
 
 ModelCall = Callable[..., ModelOutput]
+
+
+def transformers_version() -> tuple[int, int]:
+    """Major and minor version of the installed transformers."""
+    major, minor = transformers.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def tensor_over(array: npt.NDArray[np.generic]) -> Tensor:
@@ -58,8 +67,10 @@ def config_from_values(like: PreTrainedConfig, values: Mapping[str, object]) -> 
 
 def config_from_files(directory: Path, gguf: str | None) -> PreTrainedConfig:
     """The config in a directory, or in a GGUF file of it."""
-    more = {} if gguf is None else {"gguf_file": gguf}
-    return cast("PreTrainedConfig", _transformers.AutoConfig.from_pretrained(directory, **more))
+    more: dict[str, object] = {} if gguf is None else {"gguf_file": gguf}
+    make = _transformers.AutoConfig.from_pretrained
+    # Said outright: left open, transformers asks on the terminal whether to run a model's own code.
+    return cast("PreTrainedConfig", make(directory, trust_remote_code=False, **more))
 
 
 def model_from_config(config: PreTrainedConfig, dtype: torch.dtype) -> nn.Module:
@@ -74,7 +85,8 @@ def model_from_files(
     """A model with the weights in a directory's safetensors, or in a GGUF file of it."""
     more = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     make = _transformers.AutoModelForCausalLM.from_pretrained
-    return cast("nn.Module", make(directory, config=config, dtype=dtype, **more))
+    arguments = {"config": config, "dtype": dtype, "trust_remote_code": False, **more}
+    return cast("nn.Module", make(directory, **arguments))
 
 
 def layer_types_and_arguments(

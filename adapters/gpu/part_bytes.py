@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ...domain.errors import StateError
-from ...domain.sums import Sums, sums_of
 from .libraries import tensor_over
 
 Bytes = npt.NDArray[np.uint8]
@@ -54,15 +53,17 @@ class PartBytes:
             readable = data if data.flags.writeable else data.copy()
             self._bytes[start:end].copy_(tensor_over(readable))
 
-    def sums(self, start: int, end: int) -> Sums:
-        """The sums of bytes [start, end)."""
-        if self._host is not None:
-            return sums_of(self._host[start:end])
-        return sums_of(self._bytes[start:end].cpu().numpy())
+    def in_place(self, start: int, end: int) -> Tensor:
+        """Bytes [start, end) where they stand."""
+        self._check_range(start, end)
+        return self._bytes[start:end]
 
-    def _check(self, start: int, end: int, data: Bytes) -> None:
+    def _check_range(self, start: int, end: int) -> None:
         if not 0 <= start <= end <= len(self):
             raise StateError(f"{self.name} has {len(self)} bytes and no [{start}, {end})")
+
+    def _check(self, start: int, end: int, data: Bytes) -> None:
+        self._check_range(start, end)
         if data.dtype != np.uint8 or data.shape != (end - start,):
             raise StateError(
                 f"{self.name}: a buffer of {data.shape} {data.dtype} is not {end - start} bytes"

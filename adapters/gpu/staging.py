@@ -142,7 +142,7 @@ class CopyTicket:
             with self._lock:
                 if not self._event.query():
                     return False
-            self._forget()
+                self._forget()
         return True
 
     def wait(self) -> None:
@@ -152,10 +152,10 @@ class CopyTicket:
             # which another thread waits for an event breaks.
             with self._lock:
                 self._event.synchronize()
-            self._forget()
+                self._forget()
 
     def _forget(self) -> None:
-        self._event = None
+        self._event = None  # under the lock: that destroys it, which is a device call, too
         self._kept = ()
 
 

@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 
 from ...domain.errors import ModelRefused
 from .cache_layers import layers_of
-from .libraries import text_config
+from .libraries import TRANSFORMERS_TESTED, text_config, transformers_version
 from .self_check import self_check
 
 PROVEN: Final = frozenset(
@@ -63,17 +63,25 @@ def admit(config: PreTrainedConfig) -> None:
     """Check that the state of models of this config can be kept exactly.
 
     A type in neither list runs the self check: some seconds, on a tiny random model of its class.
+    So does every type under a transformers that tests/engine has not run with yet.
 
     Raises:
         ModelRefused: it cannot, or nobody could show that it can; the message says why.
     """
+    oldest, newest = TRANSFORMERS_TESTED
+    version = transformers_version()
+    if version < oldest:
+        raise ModelRefused(
+            f"transformers {version[0]}.{version[1]} is installed, and its caches are known from "
+            f"{oldest[0]}.{oldest[1]} on; upgrade it"
+        )
     text = text_config(config)
     types = dict.fromkeys((config.model_type, text.model_type))
     for type_ in types:
         if type_ in REFUSED:
             raise ModelRefused(f"models of type {type_!r} are refused: {REFUSED[type_]}")
     layers_of(config)
-    if not PROVEN.intersection(types):
+    if not PROVEN.intersection(types) or version > newest:
         found = self_check(text)
         if found:
             raise ModelRefused(

@@ -12,6 +12,7 @@ from ...domain.grid import Span
 from ...domain.layout import Layout, Section, View
 from ...domain.sums import Sums
 from ...ports.gpu_state import ByteBuffers, SlotState
+from .kernels.sums import device_sums
 from .owned_layer import OwnedLayer
 from .part_bytes import PartBytes
 from .section_arena import SectionCopies, move_into_arena
@@ -169,13 +170,17 @@ class TorchSlotState(SlotState):
         self._sections_line = line
 
     def row_sums(self, span: Span) -> Mapping[str, Sums]:
-        return {
-            view.name: rows.sums(span.start * view.row_bytes, span.end * view.row_bytes)
+        parts = [
+            rows.in_place(span.start * view.row_bytes, span.end * view.row_bytes)
             for view, rows in self._rows
-        }
+        ]
+        names = [view.name for view, _ in self._rows]
+        return dict(zip(names, device_sums(parts), strict=True))
 
     def section_sums(self) -> Mapping[str, Sums]:
-        return {section.name: data.sums(0, section.nbytes) for section, data in self._sections}
+        parts = [data.in_place(0, section.nbytes) for section, data in self._sections]
+        names = [section.name for section, _ in self._sections]
+        return dict(zip(names, device_sums(parts), strict=True))
 
     # --- private --------------------------------------------------------------------------------
 

@@ -72,6 +72,11 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
         StorageError: the system does not let it be opened.
     """
     with storage_errors(f"opening the catalog {path}"):
+        # SQLite would say "disk I/O error".
+        if path.parent.exists() and not os.access(path.parent, os.W_OK):
+            raise StorageReadOnly(
+                f"the catalog {path} cannot be written to; nothing is kept on disk"
+            )
         if path.is_symlink():
             raise StorageUnavailable(f"the catalog {path} is a symbolic link; remove it")
         if not path.exists():

@@ -67,6 +67,23 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         names.QUEUED: Metric(Kind.GAUGE, "Requests that wait for a slot."),
         names.RUNNING: Metric(Kind.GAUGE, "Requests that run in a slot."),
         names.MEMORY_BYTES: Metric(Kind.GAUGE, "Memory of the device, by kind.", ("kind",)),
+        names.DISK_BYTES: Metric(
+            Kind.GAUGE, "Bytes the disk tier takes, temporary and quarantined ones included."
+        ),
+        names.DISK_ENTRIES: Metric(Kind.GAUGE, "Entries of the disk tier.", ("role",)),
+        names.DISK_BYTES_WRITTEN: Metric(Kind.COUNTER, "Bytes written to the medium.", ("role",)),
+        names.DISK_BYTES_READ: Metric(Kind.COUNTER, "Bytes read from the medium."),
+        names.WRITES_SKIPPED: Metric(
+            Kind.COUNTER, "States that were not stored, and why.", ("reason", "role")
+        ),
+        names.EVICTED: Metric(Kind.COUNTER, "Entries that left the medium.", ("reason",)),
+        names.QUARANTINED: Metric(Kind.COUNTER, "Stored objects that failed their check."),
+        names.STORAGE_ERRORS: Metric(
+            Kind.COUNTER, "Calls of the medium or the catalog that failed."
+        ),
+        names.RESTORE_SECONDS: Metric(
+            Kind.HISTOGRAM, "To bring a stored state in.", (), _LATENCY_BUCKETS
+        ),
         names.TTFT_SECONDS: Metric(
             Kind.HISTOGRAM, "From arrival to the first token.", ("tier",), _LATENCY_BUCKETS
         ),

@@ -23,6 +23,7 @@ class Outline:
         last_user: where the last user message starts; 0 where there is none or it is not found.
         tools: the half-open stretch that tells of tools.
         opens_reasoning: the text ends inside a thinking block.
+        first_answer: where the first message of the assistant starts; None where there is none.
     """
 
     text: str
@@ -30,6 +31,7 @@ class Outline:
     last_user: int
     tools: tuple[int, int]
     opens_reasoning: bool
+    first_answer: int | None
 
 
 def outline(template: ChatTemplate, conversation: Conversation) -> Outline:
@@ -46,7 +48,8 @@ def outline(template: ChatTemplate, conversation: Conversation) -> Outline:
     user = 0
     if last_user is not None:
         user = head if last_user == first else probe.start_of(last_user)
-    return Outline(probe.text, head, user, probe.tools(), probe.opens_reasoning())
+    answer = None if "assistant" not in roles else probe.start_of(roles.index("assistant"))
+    return Outline(probe.text, head, user, probe.tools(), probe.opens_reasoning(), answer)
 
 
 class _Probe:

@@ -76,7 +76,14 @@ class TransformersTokenizer:
         encoding = self._encoding(found.text, field="messages")
         ids = token_ids(encoding.ids)
         ends = [end for _, end in encoding.offsets]
-        prompt = Prompt(ids, ids, _line(ends, found.last_user), _parts(ends, found))
+        answer = found.first_answer
+        prompt = Prompt(
+            ids,
+            ids,
+            last_user=_line(ends, found.last_user),
+            parts=_parts(ends, found),
+            first_answer=None if answer is None else _line(ends, answer),
+        )
         return Rendered(prompt, found.opens_reasoning)
 
     def encode(self, text: str) -> TokenIds:

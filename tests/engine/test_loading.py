@@ -1,5 +1,6 @@
 """Models from directories, GGUF files and ids, and what is said where there is none."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import AutoConfig, AutoModelForImageTextToText
 
+from anchorline.adapters.gpu.libraries import seeded
 from anchorline.adapters.gpu.loading import (
     GRID_CPU,
     GRID_TINY,
@@ -44,6 +47,35 @@ def test_a_directory_of_safetensors_is_loaded(model_type: str, tmp_path: Path) -
 
     assert engine.profile.model == "some-model"
     assert first_logits(engine) == first_logits(TorchEngine(model, grid=16, window=64))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "text_type", "vision"),
+    [
+        ("qwen3_5", "qwen3_5_text", {"depth": 1, "num_heads": 2, "out_hidden_size": 32}),
+        (
+            "gemma3",
+            "gemma3_text",
+            {"num_attention_heads": 2, "num_hidden_layers": 1, "image_size": 28, "patch_size": 14},
+        ),
+    ],
+)
+def test_a_composed_model_is_served_by_its_text_part(
+    model_type: str, text_type: str, vision: Mapping[str, int], tmp_path: Path
+) -> None:
+    config = cast("Any", AutoConfig).for_model(
+        model_type,
+        text_config=tiny_config(text_type).to_dict(),
+        vision_config={"hidden_size": 16, "intermediate_size": 16, **vision},
+    )
+    with seeded(0):
+        saved(cast("Any", AutoModelForImageTextToText).from_config(config), tmp_path)
+
+    engine = load_engine(str(tmp_path), grid=16, window=64)
+
+    alone = TorchEngine(tiny_model(text_type), grid=16, window=64)
+    assert engine.profile.layout == alone.profile.layout
+    assert prefill_to(engine, 0, IDS).shape == (VOCABULARY,)
 
 
 def test_weights_at_odd_addresses_give_the_bits_of_aligned_ones(tmp_path: Path) -> None:

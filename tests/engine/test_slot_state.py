@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from anchorline.adapters.gpu.cache_layers import RowsLayer
 from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.domain.errors import EngineError, StateError, WrongLine
 from anchorline.domain.grid import Span
 from anchorline.ports.engine import DecodeInput
 from contract.readings import (
+    Reading,
+    decode_all,
     differences,
     exported_rows,
     exported_sections,
@@ -336,6 +339,34 @@ def test_the_profile_says_what_a_chunk_needs_and_how_fast_it_is() -> None:
     assert profile.workspace_row_bytes > 0
     assert profile.vocabulary == VOCABULARY
     assert not profile.row_invariant
+
+
+@pytest.mark.parametrize("model_type", [HYBRID, PLAIN, "gemma3_text", "zamba2"])
+def test_the_window_decides_no_bits(model_type: str) -> None:
+    """So it is no part of the fingerprint: a state goes on in a larger window."""
+    model = tiny_model(model_type)
+    small, large = (TorchEngine(model, window=window, grid=GRID) for window in (WINDOW, 500))
+    readings: list[Reading] = []
+    for engine in (small, large):
+        prefill_to(engine, 0, ids(2 * GRID + 3))
+        readings.append(read(engine.slots[0], decode_all(engine, 0, ids(3, seed=2))))
+
+    assert differences(*readings) == []
+
+
+def test_a_sliding_layer_keeps_every_row_and_shows_the_window_only() -> None:
+    layer = RowsLayer(WINDOW, sliding_window=5)
+    rows = torch.arange(12.0).reshape(1, 1, 12, 1)
+    layer.update(rows[:, :, :8], -rows[:, :, :8])
+
+    assert layer.get_mask_sizes(4) == (8, 4)
+    keys, values = layer.update(rows[:, :, 8:], -rows[:, :, 8:])
+
+    assert torch.equal(keys.flatten(), torch.arange(4.0, 12.0))
+    assert torch.equal(values.flatten(), -torch.arange(4.0, 12.0))
+    buffer = layer.row_buffers()[0]
+    assert buffer.signature == "kv:sliding"
+    assert torch.equal(buffer.tensor[:12].flatten(), torch.arange(12.0))
 
 
 @pytest.mark.gpu

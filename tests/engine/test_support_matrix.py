@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+import transformers
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -63,6 +64,24 @@ def test_the_self_check_shrinks_a_large_config_and_finds_nothing_in_a_proven_typ
 @pytest.mark.parametrize("model_type", ["mamba", "jamba", "rwkv", "recurrent_gemma", "minimax"])
 def test_the_self_check_finds_what_the_refused_types_were_refused_for(model_type: str) -> None:
     assert self_check(default_config(model_type)) != []
+
+
+def test_a_transformers_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transformers, "__version__", "5.16.3")
+
+    with pytest.raises(ModelRefused, match=r"transformers 5\.16 .* known from 5\.17 on"):
+        admit(tiny_config("llama"))
+
+
+def test_under_a_newer_transformers_every_type_has_to_prove_itself_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transformers, "__version__", "6.0.0.dev0")
+    broken = tiny_config("llama", hidden_act="no such function")
+
+    with pytest.raises(ModelRefused, match="no tiny one could be made"):
+        admit(broken)
+    admit(tiny_config("llama"))
 
 
 def test_a_type_of_which_no_tiny_model_can_be_made_is_refused_with_the_reason() -> None:

@@ -18,17 +18,18 @@ from openai.types.chat import ChatCompletionChunk, ChatCompletionMessageParam
 from anchorline.adapters.http.usage import CacheReport
 from anchorline.settings import ServeSettings
 from support.near_tie import Step, kinship
-from support.running_server import RunningServer, require_model, running_server
+from support.running_server import require_model, running_server
 
 Message: TypeAlias = Mapping[str, str]
 Record: TypeAlias = Callable[[str, object], None]
 
 FACTS: Final = (
-    "You know these facts. Anna lives in Rome. Ben has a red lamp. The code of Carla is 42. David "
-    "likes soup. Emma works as a baker. Felix is 31 years old. The favourite colour of Grace is "
-    "green. Hugo lives in Oslo. Iris has a blue kite. Jack likes pears. Kira works as a pilot. The "
-    "code of Leo is 77. Mia is 54 years old. Noah lives in Cairo. Olga has a white drum. Peter is 19 "
-    "years old. Quinn likes milk. The favourite colour of Rosa is pink. Sam works as a judge."
+    "You know these facts. Anna lives in Rome. Ben has a red lamp. The code of Carla is 42. "
+    "David likes soup. Emma works as a baker. Felix is 31 years old. The favourite colour of "
+    "Grace is green. Hugo lives in Oslo. Iris has a blue kite. Jack likes pears. Kira works as a "
+    "pilot. The code of Leo is 77. Mia is 54 years old. Noah lives in Cairo. Olga has a white "
+    "drum. Peter is 19 years old. Quinn likes milk. The favourite colour of Rosa is pink. Sam "
+    "works as a judge."
 )
 """More than two steps of toy's grid."""
 

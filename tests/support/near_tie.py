@@ -78,8 +78,8 @@ def _check_gap(place: int, our: Step, other: Step, difference: float) -> None:
             )
         gap = abs(run.top[our.token] - run.top[other.token])
         assert gap <= 2 * difference, (
-            f"token {place}: {our.token!r} and {other.token!r} are {gap:.3g} apart, more than twice "
-            f"the runs' difference of {difference:.3g}"
+            f"token {place}: {our.token!r} and {other.token!r} are {gap:.3g} apart, more than "
+            f"twice the runs' difference of {difference:.3g}"
         )
 
 

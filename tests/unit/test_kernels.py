@@ -138,7 +138,15 @@ class TestWithoutDevice:
     def test_a_cpu_uses_no_kernel(self) -> None:
         assert triton_module.triton_kernels(torch.device("cpu")) is None
 
-    def test_cuda_uses_the_kernels_where_triton_is_installed(self) -> None:
+    def test_cuda_never_uses_the_interpreter(self) -> None:
+        assert triton_kernels.INTERPRETED
+        assert triton_module.triton_kernels(torch.device("cuda")) is None
+
+    def test_cuda_uses_the_kernels_where_triton_is_installed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(triton_kernels, "INTERPRETED", False)
+
         assert triton_module.triton_kernels(torch.device("cuda")) is triton_kernels
 
     def test_cuda_without_triton_uses_torch(self, without_triton: None) -> None:

@@ -20,6 +20,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from anchorline.adapters.gpu.kernels import triton_kernels as kernels
 
+assert not kernels.INTERPRETED
 PLANES = {"WIDTH": 2, "BLOCK": kernels.ITEMS_A_PROGRAM}
 ITEMS = {"items": "*i16", "count": "i32", "planes": "*u8"}
 for kernel, types, constants in (

@@ -81,6 +81,10 @@ def _sums_kernel(runs, partials, BLOCK: tl.constexpr):
     tl.store(partials + 2 * program + 1, tl.sum(word * weight, axis=0).to(tl.int64))
 
 
+INTERPRETED: Final = not isinstance(_sums_kernel, triton.runtime.JITFunction)
+"""Whether Triton's interpreter runs them. It reads addresses itself, so only those of the CPU."""
+
+
 def split(part: Tensor, width: int, planes: Tensor, *, block: int = ITEMS_A_PROGRAM) -> None:
     """Cut `part`, flat bytes of aligned items, into `planes`, (width, items) bytes."""
     items = part.view(_ITEM_TYPES[width])

@@ -7,10 +7,14 @@ import torch
 
 
 def triton_kernels(device: torch.device) -> ModuleType | None:
-    """The module `triton_kernels`, or None: on a CPU, and where Triton is not installed."""
+    """The module `triton_kernels`, or None.
+
+    None on a CPU, where Triton is not installed, and where its interpreter is switched on.
+    """
     if device.type != "cuda":
         return None
     try:
-        return importlib.import_module(".triton_kernels", __package__)
+        kernels = importlib.import_module(".triton_kernels", __package__)
     except ImportError:
         return None
+    return None if kernels.INTERPRETED else kernels

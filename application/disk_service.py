@@ -1,0 +1,236 @@
+"""The disk tier at work: what requests resume from, and what is saved behind their backs."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..domain.anchor import Anchor
+from ..domain.disk_index import Continuation
+from ..domain.entry import Role
+from ..domain.offers import usable_line
+from ..domain.prompt import Prompt
+from ..domain.prompt_chain import PromptChain
+from ..domain.stored_entry import StoredEntry
+from ..domain.write_guard import WriteCause
+from ..ports import telemetry as names
+from ..ports.clock import Clock
+from ..ports.engine import EngineProfile
+from ..ports.gpu_state import SlotState
+from ..ports.jobs import Jobs
+from ..ports.telemetry import Telemetry
+from .conversations import ANCHORS_SAVED, Conversations, SavePolicy
+from .disk_tier import DiskOffer, DiskTier, Skip
+from .entry_write import EntryWrite, Medium, Progress, Snapshot
+from .heads import Heads
+from .object_store import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
+from .request import GenerationRequest
+from .resident_prefix import ResidentPrefix
+from .restore import Expected, ReadLanes, Restore, RestoreFailed
+from .staging import StagingPool
+from .writes import Writes
+
+CONVERSATION_LANE: Final = "conversations"
+HEAD_LANE: Final = "heads"
+READ_LANES: Final = ("read-0", "read-1")
+LANES: Final = {CONVERSATION_LANE: 64, HEAD_LANE: 64, READ_LANES[0]: 64, READ_LANES[1]: 64}
+"""How many jobs may wait, by lane; more than there are staging buffers."""
+
+TIDY_EVERY_S: Final = 60.0
+
+
+class DiskService:
+    """What the scheduler asks of the disk tier. Called on the engine thread."""
+
+    def __init__(
+        self,
+        tier: DiskTier,
+        jobs: Jobs,
+        profile: EngineProfile,
+        states: Sequence[SlotState],
+        clock: Clock,
+        telemetry: Telemetry,
+        policy: SavePolicy,
+        staging_count: int,
+    ) -> None:
+        """Takes a tier whose entries are loaded.
+
+        Args:
+            staging_count: buffers between engine and medium, of one block or anchor each.
+        """
+        self.tier = tier
+        self._jobs = jobs
+        self._profile = profile
+        self._states = states
+        self._clock = clock
+        self._telemetry = telemetry
+        allocate = tier.store.storage.buffer
+        self.pool = StagingPool(allocate, _staging_bytes(profile), staging_count)
+        self._lanes = ReadLanes(tier.store, jobs, self.pool, READ_LANES, tier.fingerprints)
+        self.writes = Writes(tier)
+        self.conversations = Conversations(
+            tier, self.writes, profile.grid, policy, self._write_conversation, self._may_save
+        )
+        self.heads = Heads(tier, self.writes, profile.grid, self._write_head, self._may_write_head)
+        self._tidied_s = clock.monotonic()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def chain(self, request: GenerationRequest) -> PromptChain:
+        """The keys of a request's prompt."""
+        return PromptChain(request.prompt.key_ids, request.namespace, self._profile.grid)
+
+    def offers(self, chain: PromptChain, shared: int) -> list[DiskOffer]:
+        """What stored state continues the prompt; see `DiskTier.offers`."""
+        return self.tier.offers(chain, usable_line(chain.length), shared)
+
+    def restore(
+        self,
+        continuation: Continuation,
+        slot: int,
+        resident: ResidentPrefix,
+        request: GenerationRequest,
+        shared: int,
+    ) -> Restore:
+        """Begin to bring stored state into a slot; end with `restored`, `failed` or `abandoned`."""
+        self.writes.fence(slot, 0)
+        self.tier.lend(continuation.entry.id)
+        prompt: Prompt = request.prompt
+        expected = Expected(prompt.ids, prompt.key_ids, request.namespace, shared)
+        layout = self._profile.layout
+        return Restore(continuation, self._states[slot], resident, self._lanes, layout, expected)
+
+    def restored(self, restore: Restore, seconds: float) -> None:
+        """It stands in the slot, verified."""
+        entry = restore.continuation.entry
+        self.tier.unlend(entry.id)
+        self.tier.used(entry.id)
+        self._account_read(restore, seconds)
+
+    def failed(self, restore: Restore, failure: RestoreFailed) -> None:
+        """It could not be used; a damaged object is quarantined, and never offered again."""
+        restore.abandon()
+        self.tier.unlend(restore.continuation.entry.id)
+        if failure.damaged:
+            self.tier.distrust(failure.name, str(failure))
+
+    def abandoned(self, restore: Restore) -> None:
+        """The client left."""
+        restore.abandon()
+        self.tier.unlend(restore.continuation.entry.id)
+
+    def read_back(self, slot: int, resident: ResidentPrefix, entry: StoredEntry) -> bool:
+        """Bring a conversation into an empty slot, with all its anchors; whether that worked.
+
+        Blocks until it is done: for the start of a server, before its first request.
+        """
+        last = entry.anchors[-1]
+        continuation = Continuation(entry, last, entry.blocks)
+        layout = self._profile.layout
+        restore = Restore(
+            continuation,
+            self._states[slot],
+            resident,
+            self._lanes,
+            layout,
+            None,
+            [anchor for anchor in entry.anchors if anchor.line < last.line],
+        )
+        self.tier.lend(entry.id)
+        began_s = self._clock.monotonic()
+        try:
+            while restore.step(wait=True) is not Progress.DONE:
+                pass
+        except RestoreFailed as failure:
+            self.failed(restore, failure)
+            resident.forget()
+            return False
+        self.tier.unlend(entry.id)
+        self._account_read(restore, self._clock.monotonic() - began_s)
+        return True
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def step(self, *, idle: bool) -> Progress:
+        """One piece of background work.
+
+        Args:
+            idle: nothing else is to be done: writes may be waited for, and the tier is tidied.
+        """
+        progress = self.writes.step(wait=idle)
+        if progress is Progress.DONE and idle:
+            now_s = self._clock.monotonic()
+            if now_s - self._tidied_s >= TIDY_EVERY_S:
+                self._tidied_s = now_s
+                self.tier.tidy()
+        return progress
+
+    def report(self) -> None:
+        """Tell telemetry what is there."""
+        entries = self.tier.entries()
+        self._telemetry.gauge(names.DISK_BYTES, self.tier.space().used)
+        for role in (Role.HEAD, Role.CONVERSATION):
+            count = sum(entry.role is role for entry in entries)
+            self._telemetry.gauge(names.DISK_ENTRIES, count, {"role": role.value})
+
+    def _account_read(self, restore: Restore, seconds: float) -> None:
+        counters = self.tier.counters
+        counters.restores += 1
+        counters.bytes_read += restore.bytes_read
+        if seconds > 0:
+            self.tier.rate.observe(restore.bytes_read, restore.objects_read, seconds)
+        self._telemetry.count(names.DISK_BYTES_READ, restore.bytes_read)
+        self._telemetry.observe(names.RESTORE_SECONDS, seconds)
+
+    def _write_conversation(
+        self, slot: int, snapshot: Snapshot, chain: PromptChain, anchors: Sequence[Anchor]
+    ) -> EntryWrite:
+        return self._entry_write(slot, snapshot, chain, anchors, CONVERSATION_LANE)
+
+    def _write_head(self, slot: int, snapshot: Snapshot, chain: PromptChain) -> EntryWrite:
+        return self._entry_write(slot, snapshot, chain, (), HEAD_LANE)
+
+    def _entry_write(
+        self,
+        slot: int,
+        snapshot: Snapshot,
+        chain: PromptChain,
+        anchors: Sequence[Anchor],
+        lane: str,
+    ) -> EntryWrite:
+        medium = Medium(self.tier.store, self._jobs, self.pool, lane, self.tier.index.holds)
+        layout = self._profile.layout
+        return EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
+
+    def _may_save(self, cause: WriteCause, chain: PromptChain) -> bool:
+        return self._may_write(Role.CONVERSATION, cause, chain, chain.length, ANCHORS_SAVED + 1)
+
+    def _may_write_head(self, chain: PromptChain, line: int) -> bool:
+        return self._may_write(Role.HEAD, WriteCause.HEAD, chain, line, ANCHORS_SAVED)
+
+    def _may_write(
+        self, role: Role, cause: WriteCause, chain: PromptChain, line: int, anchors: int
+    ) -> bool:
+        """Whether the day's budget allows it, and room can be made."""
+        refused = self.tier.refuses(cause, line)
+        if refused is None and not self.tier.make_room(role, self._bytes_of(chain, line, anchors)):
+            refused = Skip.ROOM
+        if refused is not None:
+            self.tier.skipped(refused, role)
+        return refused is None
+
+    def _bytes_of(self, chain: PromptChain, line: int, anchors: int) -> int:
+        """What is to be written at most: rows that nobody has stored, and the anchors."""
+        layout = self._profile.layout
+        missing = max(line - self.tier.index.shared_line(chain), 0)
+        objects = missing // self._profile.grid.step + 1 + anchors
+        return (
+            missing * layout.row_bytes
+            + anchors * layout.section_bytes
+            + objects * HEADER_ROOM_BYTES // 8
+        )
+
+
+def _staging_bytes(profile: EngineProfile) -> int:
+    """What the largest object takes before it is compressed."""
+    rows = payload_bytes(row_parts(profile.layout.views, profile.grid.step))
+    sections = payload_bytes(section_parts(profile.layout.sections))
+    return max(rows, sections) + HEADER_ROOM_BYTES

@@ -1,0 +1,408 @@
+"""The tier on the medium: what it holds, what it offers, and how it stays within its limits."""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ..domain.age_clock import AgeClock
+from ..domain.anchor import AnchorKind
+from ..domain.disk_index import Continuation, DiskIndex
+from ..domain.disk_retention import Ages, Holding, Left, Shares, expired, victims
+from ..domain.entry import EntryId, Role, Source, Tier
+from ..domain.errors import StorageError
+from ..domain.fingerprint import Fingerprint
+from ..domain.measured_rate import MeasuredRate
+from ..domain.offers import Offer
+from ..domain.prompt_chain import PromptChain
+from ..domain.stored_entry import ObjectName, StoredEntry
+from ..domain.taint_line import TaintLine
+from ..domain.write_guard import WriteCause, WriteGuard
+from ..ports import telemetry as names
+from ..ports.block_storage import Space
+from ..ports.catalog import AgeMark, Catalog
+from ..ports.clock import Clock
+from ..ports.engine import EngineProfile
+from ..ports.telemetry import Telemetry
+from .object_store import ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class DiskLimits:
+    """Bounds of the tier.
+
+    Attributes:
+        admit_after: cold forwards of a line after which it becomes a head.
+    """
+
+    shares: Shares
+    ages: Ages
+    guard: WriteGuard
+    admit_after: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class DiskOffer:
+    """An offer, and what it would bring in."""
+
+    offer: Offer
+    continuation: Continuation
+
+
+class Skip(enum.Enum):
+    """Why something was not written."""
+
+    GUARD = "write_guard"
+    ROOM = "no_room"
+    FULL = "medium_full"
+    FAILED = "medium_failed"
+    WINDOW = "overwritten"
+    SHORT = "too_short"
+
+
+@dataclass(slots=True)
+class DiskCounters:
+    """What has happened since the start."""
+
+    saved: int = 0
+    heads: int = 0
+    restores: int = 0
+    bytes_written: int = 0
+    bytes_read: int = 0
+    quarantined: int = 0
+    evicted: int = 0
+
+
+class DiskTier:
+    """Entries on a medium, of the running arithmetic and of others. One thread at a time."""
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        catalog: Catalog,
+        clock: Clock,
+        telemetry: Telemetry,
+        profile: EngineProfile,
+        fingerprint: Fingerprint,
+        limits: DiskLimits,
+        local_day: Callable[[], str],
+    ) -> None:
+        """Reads the catalog's entries; touches no object.
+
+        Args:
+            fingerprint: of the running arithmetic.
+            local_day: today's ISO date.
+        """
+        self._store = store
+        self._catalog = catalog
+        self._clock = clock
+        self._telemetry = telemetry
+        self._profile = profile
+        self.fingerprint = fingerprint
+        self.fingerprints = catalog.equal_to(fingerprint)
+        self._limits = limits
+        self._local_day = local_day
+        self._index = DiskIndex()
+        self._foreign: dict[EntryId, StoredEntry] = {}
+        self._in_use: set[EntryId] = set()
+        self.rate = MeasuredRate()
+        self.counters = DiskCounters()
+        mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
+        self._age = AgeClock(mark.age_s, mark.wall_s, clock.wall(), clock.monotonic())
+        for entry in catalog.entries():
+            self._take(entry)
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    @property
+    def index(self) -> DiskIndex:
+        """The entries of the running arithmetic."""
+        return self._index
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._store
+
+    @property
+    def limits(self) -> DiskLimits:
+        return self._limits
+
+    def entries(self) -> tuple[StoredEntry, ...]:
+        """All entries, foreign ones included."""
+        return (*self._index.entries(), *self._foreign.values())
+
+    def space(self) -> Space:
+        return self._store.storage.space()
+
+    def now_s(self) -> float:
+        """The age clock."""
+        return self._age.now(self._clock.monotonic())
+
+    def offers(self, chain: PromptChain, highest: int, in_place: int) -> list[DiskOffer]:
+        """What continues a prompt, priced by the measured rate of the medium.
+
+        Args:
+            highest: the highest line the prompt may resume at.
+            in_place: rows that a slot shares with the prompt, and that need not be read.
+        """
+        return [
+            DiskOffer(self._offer(found, in_place), found)
+            for found in self._index.continuations(chain, highest)
+        ]
+
+    def latest_conversations(self, count: int) -> list[StoredEntry]:
+        """The conversations that were used last, newest first."""
+        kept = [entry for entry in self._index.entries() if entry.role is Role.CONVERSATION]
+        return sorted(kept, key=lambda entry: (-entry.last_used_s, entry.id))[:count]
+
+    # --- use --------------------------------------------------------------------------------------
+
+    def lend(self, entry_id: EntryId) -> None:
+        """The entry is being read: it must not leave."""
+        self._in_use.add(entry_id)
+
+    def unlend(self, entry_id: EntryId) -> None:
+        """It is not being read any more."""
+        self._in_use.discard(entry_id)
+
+    def used(self, entry_id: EntryId) -> None:
+        """A request resumed from the entry."""
+        now_s = self.now_s()
+        entry = self._index.entry(entry_id)
+        if entry is not None:
+            self._index.add(replace(entry, hits=entry.hits + 1, last_used_s=now_s))
+            self._tolerate(lambda: self._catalog.touch({entry_id: now_s}))
+
+    def count_cold(self, chain: PromptChain, lines: Sequence[int]) -> dict[int, int]:
+        """Count lines that a prefill forwards cold; their counts, this pass included."""
+        keys = {chain.key(line): line for line in lines}
+        counted: dict[int, int] = {}
+
+        def count() -> None:
+            for key, total in self._catalog.count_cold(keys).items():
+                counted[keys[key]] = total
+
+        if keys:
+            self._tolerate(count)
+        return counted
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
+        """Why a write may not begin; None if it may."""
+        if self._limits.guard.allows(cause, tokens, self.written_today()):
+            return None
+        return Skip.GUARD
+
+    def written_today(self) -> int:
+        """Bytes written on this local day."""
+        days = self._catalog.written(1)
+        return sum(days.get(self._local_day(), {}).values())
+
+    def make_room(self, role: Role, incoming_bytes: int) -> bool:
+        """Let the least valuable entries go until `incoming_bytes` fit; whether they do.
+
+        The medium's own limit, and what must stay free on it, count as well.
+        """
+        going = victims(self._holdings(), self._limits.shares, role, incoming_bytes, self.now_s())
+        if going is None:
+            return False
+        for entry_id, why in going:
+            self._leave(entry_id, why)
+        while self.space().free < incoming_bytes:
+            extra = self._least_valuable()
+            if extra is None:
+                return False
+            self._leave(extra, Left.ROOM)
+        return True
+
+    def commit(self, entry: StoredEntry, bytes_written: int) -> bool:
+        """Take a new entry whose objects are durable; whether the catalog could.
+
+        Older conversations that it contains whole go.
+        """
+        replaced = [
+            older.id
+            for older in self._index.entries()
+            if older.id != entry.id and _contains(entry, older) and older.id not in self._in_use
+        ]
+        kept = entry
+        same = self._index.entry(entry.id)
+        if same is not None and _keeps_end_of(entry, same):
+            kept = same
+        if not self._tolerate(lambda: self._catalog.put(kept, replaced)):
+            return False
+        before = [self._index.entry(entry_id) for entry_id in (*replaced, entry.id)]
+        for entry_id in replaced:
+            self._index.remove(entry_id)
+        self._index.add(kept)
+        self._delete_orphans([older for older in before if older is not None])
+        self._account(entry.role, bytes_written)
+        return True
+
+    def skipped(self, why: Skip, role: Role) -> None:
+        """Something was not written."""
+        labels = {"reason": why.value, "role": role.value}
+        self._telemetry.count(names.WRITES_SKIPPED, labels=labels)
+
+    # --- what goes wrong, and what grows old ------------------------------------------------------
+
+    def distrust(self, name: ObjectName, reason: str) -> None:
+        """An object is damaged: nobody reads it again, and its entries lose what depends on it."""
+        self.counters.quarantined += 1
+        self._telemetry.count(names.QUARANTINED)
+        for entry in self._index.needing(name):
+            rest = _without(entry, name)
+            if rest is None:
+                self._forget(entry)
+            elif self._tolerate(lambda rest=rest: self._catalog.put(rest)):
+                self._index.add(rest)
+                self._delete_orphans([entry])
+        self._tolerate(lambda: self._store.storage.quarantine(name, reason))
+
+    def tidy(self) -> int:
+        """Let expired entries go, and write the age down; how many went."""
+        old = expired(self._holdings(), self._limits.ages, self.now_s())
+        for entry_id in old:
+            self._leave(entry_id, Left.EXPIRED)
+        self._tolerate(
+            lambda: self._catalog.set_age_mark(AgeMark(self.now_s(), self._clock.wall()))
+        )
+        self.make_room(Role.CONVERSATION, 0)
+        return len(old)
+
+    def clear(self) -> int:
+        """Let everything go that nobody is reading; the bytes that became free."""
+        before = self.space().used
+        for entry in self.entries():
+            if entry.id not in self._in_use:
+                self._forget(entry)
+        return max(before - self.space().used, 0)
+
+    # --- private ----------------------------------------------------------------------------------
+
+    def _take(self, entry: StoredEntry) -> None:
+        if entry.fingerprint in self.fingerprints:
+            self._index.add(entry)
+        else:
+            self._foreign[entry.id] = entry
+
+    def _offer(self, found: Continuation, in_place: int) -> Offer:
+        entry, anchor = found.entry, found.anchor
+        taint = TaintLine(entry.taint)
+        gate = taint.gate(anchor.line, anchor.kind, self._profile.row_invariant)
+        missing = [block.nbytes for block in found.blocks if block.end > in_place]
+        move_bytes = anchor.nbytes + sum(missing)
+        return Offer(
+            line=anchor.line,
+            gate=gate,
+            tier=Tier.DISK,
+            source=Source.HEAD if entry.role is Role.HEAD else Source.CONVERSATION,
+            move_bytes=move_bytes,
+            move_seconds=self.rate.seconds(move_bytes, 1 + len(missing)),
+        )
+
+    def _holdings(self) -> list[Holding]:
+        return [
+            Holding(
+                id=entry.id,
+                role=entry.role,
+                tokens=max((anchor.line for anchor in entry.anchors), default=0),
+                alone_bytes=self._alone_bytes(entry),
+                hits=entry.hits,
+                created_s=entry.created_s,
+                last_used_s=entry.last_used_s,
+                foreign=entry.id in self._foreign,
+                in_use=entry.id in self._in_use,
+            )
+            for entry in self.entries()
+        ]
+
+    def _alone_bytes(self, entry: StoredEntry) -> int:
+        if entry.id in self._foreign:
+            return sum(part.nbytes for part in (*entry.blocks, *entry.anchors))
+        return self._index.held_alone(entry)
+
+    def _least_valuable(self) -> EntryId | None:
+        now_s = self.now_s()
+        may_go = [holding for holding in self._holdings() if not holding.in_use]
+        if not may_go:
+            return None
+        return min(may_go, key=lambda one: (not one.foreign, one.value(now_s), one.id)).id
+
+    def _leave(self, entry_id: EntryId, why: Left) -> None:
+        entry = self._index.entry(entry_id) or self._foreign.get(entry_id)
+        if entry is not None and self._forget(entry):
+            self.counters.evicted += 1
+            self._telemetry.count(names.EVICTED, labels={"reason": why.value})
+
+    def _forget(self, entry: StoredEntry) -> bool:
+        """Out of the catalog first, then the objects that only it needed."""
+        if not self._tolerate(lambda: self._catalog.remove([entry.id])):
+            return False
+        self._index.remove(entry.id)
+        self._foreign.pop(entry.id, None)
+        self._delete_orphans([entry])
+        return True
+
+    def _delete_orphans(self, entries: Sequence[StoredEntry]) -> None:
+        """Delete what these entries needed and nobody needs now."""
+        objects = {part.name for entry in entries for part in (*entry.blocks, *entry.anchors)}
+        gone = {name for name in objects if self._index.holds(name) is None}
+        for name in sorted(self._catalog.unreferenced(gone) if gone else ()):
+            self._tolerate(lambda name=name: self._store.storage.delete(name))
+
+    def _account(self, role: Role, bytes_written: int) -> None:
+        self.counters.bytes_written += bytes_written
+        labels = {"role": role.value}
+        self._telemetry.count(names.DISK_BYTES_WRITTEN, bytes_written, labels)
+        if bytes_written:
+            day = self._local_day()
+            self._tolerate(lambda: self._catalog.add_written(day, role.value, bytes_written))
+
+    def _tolerate(self, act: Callable[[], object]) -> bool:
+        """Do something with the medium; a failure of it is counted and is no fault of ours."""
+        try:
+            act()
+        except StorageError:
+            self._telemetry.count(names.STORAGE_ERRORS)
+            return False
+        return True
+
+
+def _contains(entry: StoredEntry, older: StoredEntry) -> bool:
+    """Whether all that an older conversation can resume lies inside a newer one."""
+    if older.role is not Role.CONVERSATION or entry.role is not Role.CONVERSATION:
+        return False
+    own = {block.name for block in entry.blocks}
+    # The short block at an older end is never part of the newer chain.
+    whole = older.blocks[:-1]
+    return (
+        bool(whole)
+        and len(older.blocks) <= len(entry.blocks)
+        and all(block.name in own for block in whole)
+    )
+
+
+def _keeps_end_of(entry: StoredEntry, same: StoredEntry) -> bool:
+    """The stored entry of the same tokens has an end, and the new one has none any more."""
+    return entry.end is None and same.end is not None
+
+
+def _without(entry: StoredEntry, name: ObjectName) -> StoredEntry | None:
+    """What is left of an entry without one of its objects; None if nothing can be resumed."""
+    bad = next((block for block in entry.blocks if block.name == name), None)
+    start = max((block.end for block in entry.blocks if bad and block.end < bad.end), default=0)
+    top = start if bad else max((block.end for block in entry.blocks), default=0)
+    anchors = tuple(
+        anchor for anchor in entry.anchors if anchor.name != name and anchor.line <= top
+    )
+    if not anchors:
+        return None
+    top = anchors[-1].line
+    ends = any(anchor.kind is AnchorKind.END for anchor in anchors)
+    return replace(
+        entry,
+        blocks=tuple(block for block in entry.blocks if block.end <= top),
+        anchors=anchors,
+        end=entry.end if ends else None,
+    )

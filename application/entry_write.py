@@ -1,0 +1,307 @@
+"""Writing one entry: its state leaves the engine block by block, and is stored behind its back.
+
+Rows are copied out one block at a time, on the engine thread, into staging buffers; encoding and
+writing happen on a lane. An entry is committed only when every object it needs is durable. What is
+stored already, by name, is neither copied nor written.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..domain.anchor import Anchor, AnchorKind
+from ..domain.end import End
+from ..domain.entry import Role
+from ..domain.errors import StorageError, Unavailable
+from ..domain.fingerprint import Fingerprint
+from ..domain.grid import Span
+from ..domain.layout import Layout
+from ..domain.namespace import Namespace
+from ..domain.object_header import ObjectHeader, ObjectKind, PartRecord
+from ..domain.prompt_chain import PromptChain
+from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
+from ..domain.tokens import TokenIds
+from ..ports.block_storage import ByteArray
+from ..ports.gpu_state import SlotState
+from ..ports.jobs import JobHandle, Jobs, JobStatus
+from .object_store import ObjectStore, draft_parts, name_of, part_views, row_parts, section_parts
+from .staging import StagingPool
+
+
+class Progress(enum.Enum):
+    """What a step has done."""
+
+    WORKED = "worked"
+    WAITING = "waiting"
+    """For a staging buffer, or for writes that are under way."""
+
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Whose state is written: values that do not change while it is copied.
+
+    Attributes:
+        ids: all tokens up to the highest line that is kept.
+    """
+
+    fingerprint: Fingerprint
+    namespace: Namespace
+    role: Role
+    session: str | None
+    ids: TokenIds
+    key_ids: TokenIds
+    taint: int
+    end: End | None
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An object that is being written."""
+
+    handle: JobHandle
+    name: ObjectName
+    buffer: ByteArray
+    written: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """What entry writes share.
+
+    Attributes:
+        lane: where objects are encoded and written.
+        known: the bytes of an object that is stored and needed by some entry; else None.
+    """
+
+    store: ObjectStore
+    jobs: Jobs
+    pool: StagingPool
+    lane: str
+    known: Callable[[ObjectName], int | None]
+
+
+class EntryWrite:
+    """One entry on its way to the medium. All methods are called on the engine thread."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        chain: PromptChain,
+        layout: Layout,
+        state: SlotState,
+        anchors: Sequence[Anchor],
+        medium: Medium,
+    ) -> None:
+        """Takes what to write; copies nothing yet.
+
+        Args:
+            chain: over the snapshot's key ids.
+            anchors: copies that stay alive until `copied`; none above the snapshot's ids.
+        """
+        self.snapshot = snapshot
+        self._chain = chain
+        self._layout = layout
+        self._state = state
+        self._medium = medium
+        self._spans = list(chain.grid.chunks(0, len(snapshot.ids)))
+        self._anchors = list(anchors)
+        self._blocks: list[tuple[ObjectName, Span]] = []
+        self._kept: list[tuple[ObjectName, int, AnchorKind]] = []
+        self._pending: list[_Pending] = []
+        self._sizes: dict[ObjectName, int] = {}
+        self.failure: StorageError | Unavailable | None = None
+        self.bytes_written = 0
+        self.dropped = 0
+
+    @property
+    def copied(self) -> bool:
+        """Whether nothing is needed of the engine any more."""
+        return self.failure is not None or (not self._spans and not self._anchors)
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is durable, or has failed."""
+        return self.copied and not self._pending
+
+    @property
+    def lines(self) -> list[int]:
+        """The lines whose anchors are part of it."""
+        return sorted(line for _, line, _ in self._kept)
+
+    def step(self, *, wait: bool) -> Progress:
+        """Copy one object out, if a buffer is free.
+
+        Args:
+            wait: block until the oldest write has ended when there is nothing else to do.
+        """
+        self._collect()
+        if self.done:
+            return Progress.DONE
+        if not self.copied and self._copy_next():
+            return Progress.WORKED
+        if wait and self._pending:
+            self._medium.jobs.wait(self._pending[0].handle)
+            self._collect()
+        return Progress.DONE if self.done else Progress.WAITING
+
+    def add_anchor(self, anchor: Anchor) -> bool:
+        """Write one more anchor, whose sections stand in place right now; whether there was room.
+
+        For anchors that are taken while a prefill runs: they are copied before the next chunk.
+        """
+        buffer = self._medium.pool.acquire()
+        if buffer is None:
+            self.dropped += 1
+            return False
+        self._write_sections(anchor, buffer)
+        return True
+
+    def fence(self, line: int) -> None:
+        """Rows from `line` on are about to be overwritten: those not copied yet are given up."""
+        lost = [span for span in self._spans if span.end > line]
+        self._spans = [span for span in self._spans if span.end <= line]
+        self.dropped += len(lost)
+        if lost:
+            self._anchors = [anchor for anchor in self._anchors if anchor.line <= lost[0].start]
+            self._kept = [kept for kept in self._kept if kept[1] <= lost[0].start]
+
+    def give_up(self) -> None:
+        """Copy nothing more; what was copied is still written."""
+        self.fence(0)
+
+    def contents(self) -> tuple[tuple[StoredBlock, ...], tuple[StoredAnchor, ...]]:
+        """What the entry consists of, once `done` without a failure.
+
+        Blocks reach up to the highest anchor; both are empty if nothing usable was written.
+        """
+        assert self.done
+        ends = {span.end for _, span in self._blocks}
+        anchors = tuple(
+            StoredAnchor(name, self._chain.key(line), line, kind, self._sizes[name])
+            for name, line, kind in sorted(self._kept, key=lambda kept: kept[1])
+            if line in ends
+        )
+        top = anchors[-1].line if anchors else 0
+        blocks = tuple(
+            StoredBlock(name, self._chain.key(span.end), span.end, self._sizes[name])
+            for name, span in self._blocks
+            if span.end <= top
+        )
+        return blocks, anchors
+
+    def _copy_next(self) -> bool:
+        """Copy the next object that is not stored; False if no buffer is free."""
+        buffer = self._medium.pool.acquire()
+        if buffer is None:
+            return False
+        if self._spans:
+            self._write_rows(self._spans.pop(0), buffer)
+        else:
+            anchor = self._anchors.pop(0)
+            with_sections_of(self._state, anchor, lambda: self._write_sections(anchor, buffer))
+        return True
+
+    def _write_rows(self, span: Span, buffer: ByteArray) -> None:
+        specs = row_parts(self._layout.views, len(span))
+        sums = self._state.row_sums(span)
+        draft = self._draft(ObjectKind.BLOCK, span, draft_parts(specs, sums))
+        name = name_of(draft)
+        self._blocks.append((name, span))
+        if self._stored(name):
+            self._medium.pool.release(buffer)
+            return
+        if self._layout.views:
+            self._state.export_rows(span, part_views(buffer, specs))
+        self._submit(draft, name, buffer)
+
+    def _write_sections(self, anchor: Anchor, buffer: ByteArray) -> None:
+        specs = section_parts(self._layout.sections)
+        sums = self._state.section_sums()
+        grid = self._chain.grid
+        below = anchor.line - 1
+        span = Span(grid.floor(below) if below >= 0 else 0, anchor.line)
+        draft = self._draft(ObjectKind.of_anchor(anchor.kind), span, draft_parts(specs, sums))
+        name = name_of(draft)
+        self._kept.append((name, anchor.line, anchor.kind))
+        if self._stored(name):
+            self._medium.pool.release(buffer)
+            return
+        if self._layout.sections:
+            self._state.export_sections(part_views(buffer, specs))
+        self._submit(draft, name, buffer)
+
+    def _draft(self, kind: ObjectKind, span: Span, parts: tuple[PartRecord, ...]) -> ObjectHeader:
+        snapshot = self.snapshot
+        return ObjectHeader(
+            fingerprint=snapshot.fingerprint,
+            namespace=snapshot.namespace,
+            kind=kind,
+            key=self._chain.key(span.end),
+            previous=self._chain.key(span.start),
+            span=span,
+            token_ids=snapshot.ids[span.start : span.end],
+            key_ids=snapshot.key_ids[span.start : span.end],
+            taint=min(snapshot.taint, span.end),
+            role=snapshot.role,
+            session=snapshot.session,
+            end=snapshot.end if kind is ObjectKind.END else None,
+            parts=parts,
+        )
+
+    def _stored(self, name: ObjectName) -> bool:
+        """Whether the object is stored or on its way already."""
+        nbytes = self._medium.known(name)
+        if nbytes is not None:
+            self._sizes[name] = nbytes
+            return True
+        return name in self._sizes or any(pending.name == name for pending in self._pending)
+
+    def _submit(self, draft: ObjectHeader, name: ObjectName, buffer: ByteArray) -> None:
+        written: list[int] = []
+        store = self._medium.store
+        try:
+            handle = self._medium.jobs.submit(
+                self._medium.lane, lambda: written.append(store.write(draft, buffer))
+            )
+        except Unavailable as full:
+            self._medium.pool.release(buffer)
+            self._fail(full)
+            return
+        self._pending.append(_Pending(handle, name, buffer, written))
+
+    def _collect(self) -> None:
+        """Take the results of writes that have ended."""
+        ended = (JobStatus.DONE, JobStatus.FAILED)
+        for pending in list(self._pending):
+            if self._medium.jobs.poll(pending.handle) not in ended:
+                continue
+            self._pending.remove(pending)
+            self._medium.pool.release(pending.buffer)
+            error = self._medium.jobs.result(pending.handle)
+            if error is None:
+                self._sizes[pending.name] = pending.written[0]
+                self.bytes_written += pending.written[0]
+            elif isinstance(error, StorageError):
+                self._fail(error)
+            else:
+                raise error
+
+    def _fail(self, error: StorageError | Unavailable) -> None:
+        self.failure = self.failure or error
+        self._spans.clear()
+        self._anchors.clear()
+
+
+def with_sections_of(state: SlotState, anchor: Anchor, act: Callable[[], None]) -> None:
+    """Run `act` while an anchor's sections stand in place, and put back what stood there."""
+    line = state.length
+    before = state.capture_sections()
+    state.restore_sections(anchor.handle)
+    try:
+        act()
+    finally:
+        state.restore_sections(before)
+        state.release_sections(before)
+        state.resume_at(line)

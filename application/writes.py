@@ -1,0 +1,115 @@
+"""Writes that go on behind the requests' backs: queued, fenced, and committed when durable."""
+
+from dataclasses import dataclass
+
+from ..domain.entry import EntryId, Role
+from ..domain.errors import StorageFull
+from ..domain.stored_entry import StoredEntry
+from .disk_tier import DiskTier, Skip
+from .entry_write import EntryWrite, Progress
+
+
+@dataclass(slots=True)
+class Write:
+    """An entry on its way to the medium.
+
+    Attributes:
+        ready: whether its rows may be copied; those of a head only once its prefill has ended.
+    """
+
+    slot: int
+    entry_id: EntryId
+    work: EntryWrite
+    ready: bool
+
+
+@dataclass(slots=True)
+class WriteCounts:
+    """What became of writes since the start."""
+
+    committed: int = 0
+    failed: int = 0
+    dropped: int = 0
+
+
+class Writes:
+    """All writes under way. Called on the engine thread."""
+
+    def __init__(self, tier: DiskTier) -> None:
+        self._tier = tier
+        self._writes: list[Write] = []
+        self.counts = WriteCounts()
+
+    @property
+    def pending(self) -> int:
+        """How many are not durable yet."""
+        return len(self._writes)
+
+    def of_slot(self, slot: int) -> list[Write]:
+        """The writes that copy from a slot, or did."""
+        return [write for write in self._writes if write.slot == slot]
+
+    def add(self, write: Write) -> None:
+        """Take a write; its first copy is made by a later `step`."""
+        self._writes.append(write)
+
+    def step(self, *, wait: bool) -> Progress:
+        """Copy one block of one write, and commit those that are durable."""
+        waiting = False
+        for write in [write for write in self._writes if write.ready]:
+            progress = write.work.step(wait=wait)
+            if progress is Progress.DONE:
+                self._writes.remove(write)
+                self._settle(write)
+            if progress is not Progress.WAITING:
+                return Progress.WORKED
+            waiting = True
+        return Progress.WAITING if waiting else Progress.DONE
+
+    def fence(self, slot: int, line: int) -> None:
+        """Rows of a slot from `line` on are about to be overwritten."""
+        for write in self.of_slot(slot):
+            if not write.work.copied:
+                before = write.work.dropped
+                write.work.fence(line)
+                if write.work.dropped > before:
+                    self.counts.dropped += 1
+                    self._tier.skipped(Skip.WINDOW, write.work.snapshot.role)
+            write.ready = True
+
+    def _settle(self, write: Write) -> None:
+        """Commit what has become durable; count what has not."""
+        role = write.work.snapshot.role
+        failure = write.work.failure
+        if failure is not None:
+            self.counts.failed += 1
+            full = isinstance(failure, StorageFull)
+            self._tier.skipped(Skip.FULL if full else Skip.FAILED, role)
+            return
+        blocks, anchors = write.work.contents()
+        if not anchors:
+            return
+        now_s = self._tier.now_s()
+        snapshot = write.work.snapshot
+        ends = snapshot.end is not None and snapshot.end.line == anchors[-1].line
+        entry = StoredEntry(
+            id=write.entry_id,
+            role=role,
+            fingerprint=snapshot.fingerprint,
+            blocks=blocks,
+            anchors=anchors,
+            taint=min(snapshot.taint, anchors[-1].line),
+            end=snapshot.end if ends else None,
+            session=snapshot.session,
+            hits=0,
+            created_s=now_s,
+            last_used_s=now_s,
+        )
+        if self._tier.commit(entry, write.work.bytes_written):
+            self.counts.committed += 1
+            if role is Role.HEAD:
+                self._tier.counters.heads += 1
+            else:
+                self._tier.counters.saved += 1
+        else:
+            self.counts.failed += 1

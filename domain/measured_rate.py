@@ -1,0 +1,60 @@
+"""How fast a medium moves bytes: a moving median, with a prior before the first measurement."""
+
+from collections import deque
+from statistics import median
+from typing import Final
+
+SAMPLES: Final = 9
+"""Recent measurements the median is taken of: robust against one that met a busy drive."""
+
+BYTES_PER_S_PRIOR: Final = 1e9
+"""Assumed before the first measurement: a slow NVMe drive, or one whose write cache is full."""
+
+OBJECT_S_PRIOR: Final = 5e-4
+"""What an object costs whatever its length: open, header, check, install."""
+
+
+class MeasuredRate:
+    """Seconds that moving objects will take, by what it took so far.
+
+    A transfer takes a fixed time for each object and its bytes at the medium's rate. The rate is
+    measured; the fixed time is given, and lowered where measurements show that it is too high.
+    """
+
+    def __init__(
+        self, bytes_per_s_prior: float = BYTES_PER_S_PRIOR, object_s: float = OBJECT_S_PRIOR
+    ) -> None:
+        """Takes what is assumed before the first measurement.
+
+        Args:
+            object_s: what an object costs beside its bytes.
+        """
+        assert bytes_per_s_prior > 0, f"{bytes_per_s_prior} bytes a second move nothing"
+        assert object_s >= 0, f"an object that costs {object_s} s"
+        self._bytes_per_s_prior = bytes_per_s_prior
+        self._object_s_prior = object_s
+        self._rates: deque[float] = deque(maxlen=SAMPLES)
+        self._object_costs: deque[float] = deque(maxlen=SAMPLES)
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate beside the fixed time of objects."""
+        return median(self._rates) if self._rates else self._bytes_per_s_prior
+
+    def observe(self, nbytes: int, objects: int, seconds: float) -> None:
+        """Record a transfer. Ignores empty measurements.
+
+        Of one that took less than twice its fixed time, half is taken for fixed time: so neither
+        figure is ever measured as nothing, and together they account for what it took.
+        """
+        if nbytes <= 0 or seconds <= 0:
+            return
+        fixed_s = min(max(objects, 0) * self._object_s_prior, seconds / 2)
+        self._rates.append(nbytes / (seconds - fixed_s))
+        if objects > 0:
+            self._object_costs.append(fixed_s / objects)
+
+    def seconds(self, nbytes: int, objects: int) -> float:
+        """How long moving so many bytes in so many objects is expected to take."""
+        object_s = median(self._object_costs) if self._object_costs else self._object_s_prior
+        return max(objects, 0) * object_s + max(nbytes, 0) / self.bytes_per_s

@@ -1,0 +1,64 @@
+"""Measure the server on this machine; prints one Markdown table, and its progress on stderr.
+
+    make bench ARGS="--only decode --models toy"
+
+Every figure is a ratio between two things measured in turn in the same run: medians of what each
+repetition found. Nothing here is a test, as times on a shared machine are no facts about code.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+import decode
+import policy
+import streaming
+import ttft
+from report import Figure, Options, print_table
+
+from anchorline.adapters.gpu.model_store import BUILT_IN
+
+BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
+    "ttft": ttft.figures,
+    "decode": decode.figures,
+    "policy": policy.figures,
+    "streaming": streaming.figures,
+}
+"""A further benchmark is a further module with such a function."""
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument(
+        "--only", choices=BENCHMARKS, action="append", help="run this one; may be given again"
+    )
+    parser.add_argument(
+        "--models",
+        default="toy,smollm2",
+        help="built-in models, with commas between them [%(default)s]; fetched if need be",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few short repetitions, to see that all works"
+    )
+    arguments = parser.parse_args()
+    models = tuple(arguments.models.split(","))
+    known = [model.name for model in BUILT_IN]
+    if unknown := set(models) - set(known):
+        parser.error(f"{', '.join(sorted(unknown))}: the models are {', '.join(known)}")
+    options = Options(models, arguments.quick, progress=_progress)
+    names = arguments.only or list(BENCHMARKS)
+    print_table(figure for name in names for figure in BENCHMARKS[name](options))
+
+
+def _progress(line: str) -> None:
+    print(f"  {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
