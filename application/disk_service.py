@@ -196,7 +196,7 @@ class DiskService:
         anchors: Sequence[Anchor],
         lane: str,
     ) -> EntryWrite:
-        medium = Medium(self.tier.store, self._jobs, self.pool, lane, self.tier.index.holds)
+        medium = Medium(self.tier.store, self._jobs, self.pool, lane, self.tier.pin)
         layout = self._profile.layout
         return EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
 

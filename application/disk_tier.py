@@ -1,6 +1,7 @@
 """The tier on the medium: what it holds, what it offers, and how it stays within its limits."""
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -104,6 +105,7 @@ class DiskTier:
         self._index = DiskIndex()
         self._foreign: dict[EntryId, StoredEntry] = {}
         self._in_use: set[EntryId] = set()
+        self._pinned: Counter[ObjectName] = Counter()
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
         mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
@@ -197,6 +199,17 @@ class DiskTier:
         """Bytes written on this local day."""
         days = self._catalog.written(1)
         return sum(days.get(self._local_day(), {}).values())
+
+    def pin(self, name: ObjectName) -> int | None:
+        """Keep an object that a write counts on; its bytes if some entry has it stored."""
+        self._pinned[name] += 1
+        return self._index.holds(name)
+
+    def unpin(self, unpinned: Sequence[ObjectName]) -> None:
+        """A write has been settled; what it stored for nothing is deleted."""
+        self._pinned.subtract(unpinned)
+        self._pinned = +self._pinned
+        self._delete_unneeded(set(unpinned))
 
     def make_room(self, role: Role, incoming_bytes: int) -> bool:
         """Let the least valuable entries go until `incoming_bytes` fit; whether they do.
@@ -313,6 +326,7 @@ class DiskTier:
                 last_used_s=entry.last_used_s,
                 foreign=entry.id in self._foreign,
                 in_use=entry.id in self._in_use,
+                objects=_objects(entry),
             )
             for entry in self.entries()
         ]
@@ -346,8 +360,12 @@ class DiskTier:
 
     def _delete_orphans(self, entries: Sequence[StoredEntry]) -> None:
         """Delete what these entries needed and nobody needs now."""
-        objects = {part.name for entry in entries for part in (*entry.blocks, *entry.anchors)}
-        gone = {name for name in objects if self._index.holds(name) is None}
+        self._delete_unneeded({name for entry in entries for name in _objects(entry)})
+
+    def _delete_unneeded(self, objects: set[ObjectName]) -> None:
+        gone = {
+            name for name in objects if self._index.holds(name) is None and name not in self._pinned
+        }
         for name in sorted(self._catalog.unreferenced(gone) if gone else ()):
             self._tolerate(lambda name=name: self._store.storage.delete(name))
 
@@ -381,6 +399,10 @@ def _contains(entry: StoredEntry, older: StoredEntry) -> bool:
         and len(older.blocks) <= len(entry.blocks)
         and all(block.name in own for block in whole)
     )
+
+
+def _objects(entry: StoredEntry) -> dict[ObjectName, int]:
+    return {part.name: part.nbytes for part in (*entry.blocks, *entry.anchors)}
 
 
 def _keeps_end_of(entry: StoredEntry, same: StoredEntry) -> bool:

@@ -72,18 +72,26 @@ class Medium:
 
     Attributes:
         lane: where objects are encoded and written.
-        known: the bytes of an object that is stored and needed by some entry; else None.
+        pin: keeps an object from being deleted until it is unpinned; the bytes of one that is
+            stored and needed by some entry, else None.
     """
 
     store: ObjectStore
     jobs: Jobs
     pool: StagingPool
     lane: str
-    known: Callable[[ObjectName], int | None]
+    pin: Callable[[ObjectName], int | None]
 
 
 class EntryWrite:
-    """One entry on its way to the medium. All methods are called on the engine thread."""
+    """One entry on its way to the medium. All methods are called on the engine thread.
+
+    Attributes:
+        failure: why the entry cannot be committed, if it cannot.
+        bytes_written: to the medium, for this entry.
+        names: the objects it has pinned; whoever settles it unpins them.
+        dropped: objects that were given up because their bytes were about to change.
+    """
 
     def __init__(
         self,
@@ -113,6 +121,7 @@ class EntryWrite:
         self._sizes: dict[ObjectName, int] = {}
         self.failure: StorageError | Unavailable | None = None
         self.bytes_written = 0
+        self.names: list[ObjectName] = []
         self.dropped = 0
 
     @property
@@ -252,7 +261,8 @@ class EntryWrite:
 
     def _stored(self, name: ObjectName) -> bool:
         """Whether the object is stored or on its way already."""
-        nbytes = self._medium.known(name)
+        self.names.append(name)
+        nbytes = self._medium.pin(name)
         if nbytes is not None:
             self._sizes[name] = nbytes
             return True

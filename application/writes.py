@@ -61,6 +61,7 @@ class Writes:
             if progress is Progress.DONE:
                 self._writes.remove(write)
                 self._settle(write)
+                self._tier.unpin(write.work.names)
             if progress is not Progress.WAITING:
                 return Progress.WORKED
             waiting = True

@@ -165,7 +165,7 @@ class DiskIndex:
             yield from self._at(chain.key(line), line)
         for line in range(0, top + 1, chain.grid.step):
             for end in self._ends_above.get(chain.key(line) if line else None, ()):
-                if end <= top and not chain.grid.has(end):
+                if line < end <= top and end < line + chain.grid.step:
                     yield from self._at(chain.key(end), end)
 
     def _at(self, key: PrefixKey, line: int) -> Iterator[Continuation]:

@@ -17,44 +17,42 @@ OBJECT_S_PRIOR: Final = 5e-4
 class MeasuredRate:
     """Seconds that moving objects will take, by what it took so far.
 
-    A transfer takes a fixed time for each object and its bytes at the medium's rate. The rate is
-    measured; the fixed time is given, and lowered where measurements show that it is too high.
+    A transfer takes a fixed time for each object, and its bytes at the medium's rate. One that is
+    mostly bytes tells the rate, and one that is mostly fixed time tells that: a restore of small
+    objects says nothing about how fast a large one will be.
     """
 
     def __init__(
-        self, bytes_per_s_prior: float = BYTES_PER_S_PRIOR, object_s: float = OBJECT_S_PRIOR
+        self, bytes_per_s_prior: float = BYTES_PER_S_PRIOR, object_s_prior: float = OBJECT_S_PRIOR
     ) -> None:
-        """Takes what is assumed before the first measurement.
-
-        Args:
-            object_s: what an object costs beside its bytes.
-        """
+        """Takes what is assumed before the first measurement."""
         assert bytes_per_s_prior > 0, f"{bytes_per_s_prior} bytes a second move nothing"
-        assert object_s >= 0, f"an object that costs {object_s} s"
+        assert object_s_prior >= 0, f"an object that costs {object_s_prior} s"
         self._bytes_per_s_prior = bytes_per_s_prior
-        self._object_s_prior = object_s
+        self._object_s_prior = object_s_prior
         self._rates: deque[float] = deque(maxlen=SAMPLES)
         self._object_costs: deque[float] = deque(maxlen=SAMPLES)
 
     @property
     def bytes_per_s(self) -> float:
-        """The rate beside the fixed time of objects."""
+        """The rate of bytes, beside the fixed time of objects."""
         return median(self._rates) if self._rates else self._bytes_per_s_prior
 
-    def observe(self, nbytes: int, objects: int, seconds: float) -> None:
-        """Record a transfer. Ignores empty measurements.
+    @property
+    def object_s(self) -> float:
+        """The fixed time of an object."""
+        return median(self._object_costs) if self._object_costs else self._object_s_prior
 
-        Of one that took less than twice its fixed time, half is taken for fixed time: so neither
-        figure is ever measured as nothing, and together they account for what it took.
-        """
-        if nbytes <= 0 or seconds <= 0:
+    def observe(self, nbytes: int, objects: int, seconds: float) -> None:
+        """Record a transfer. Ignores empty measurements."""
+        if nbytes <= 0 or objects < 0 or seconds <= 0:
             return
-        fixed_s = min(max(objects, 0) * self._object_s_prior, seconds / 2)
-        self._rates.append(nbytes / (seconds - fixed_s))
-        if objects > 0:
-            self._object_costs.append(fixed_s / objects)
+        fixed_s = objects * self.object_s
+        if fixed_s <= seconds / 2:
+            self._rates.append(nbytes / (seconds - fixed_s))
+        else:
+            self._object_costs.append(max(seconds - nbytes / self.bytes_per_s, 0.0) / objects)
 
     def seconds(self, nbytes: int, objects: int) -> float:
         """How long moving so many bytes in so many objects is expected to take."""
-        object_s = median(self._object_costs) if self._object_costs else self._object_s_prior
-        return max(objects, 0) * object_s + max(nbytes, 0) / self.bytes_per_s
+        return max(objects, 0) * self.object_s + max(nbytes, 0) / self.bytes_per_s

@@ -67,10 +67,10 @@ class StagingPool:
         self._pinned = pinned
         self._capture_lock = threading.Lock() if capture_lock is None else capture_lock
         self._changed = threading.Condition()
-        # All below is read and written under `_changed`. Keyed by address: a tensor's equality is
-        # that of its elements.
+        # All below is read and written under `_changed`. By address, since tensors are compared by
+        # their elements; held, so that a buffer that its user drops still counts.
         self._free: deque[Tensor] = deque()
-        self._taken: set[int] = set()
+        self._taken: dict[int, Tensor] = {}
         self._refused = 0
 
     def take(self, timeout_s: float = 0) -> Tensor | None:
@@ -83,15 +83,14 @@ class StagingPool:
                 self._refused += 1
                 return None
             buffer = self._free.pop() if self._free else self._allocated()
-            self._taken.add(buffer.data_ptr())
+            self._taken[buffer.data_ptr()] = buffer
             return buffer
 
     def give_back(self, buffer: Tensor) -> None:
         """End the use of a buffer that `take` gave; no copy into or out of it may be under way."""
         with self._changed:
             assert buffer.data_ptr() in self._taken, "a buffer that is not of this pool, or is free"
-            self._taken.remove(buffer.data_ptr())
-            self._free.append(buffer)
+            self._free.append(self._taken.pop(buffer.data_ptr()))
             self._changed.notify()
 
     def counts(self) -> StagingCounts:

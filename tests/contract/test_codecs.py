@@ -12,7 +12,9 @@ import zstandard
 
 from anchorline.adapters.codec.plane_codec import PLANES, PlaneCodec
 from anchorline.adapters.codec.plane_format import FRAME_ITEMS, HEADER, plan_layout, write_head
+from anchorline.adapters.codec.rates import measure_rates
 from anchorline.adapters.memory.plain_codec import PlainCodec
+from anchorline.domain.codec_choice import CodecRates
 from anchorline.domain.errors import ObjectCorrupt
 from anchorline.ports.block_storage import ByteArray
 from contract.codec_contract import CodecContract, some_part, there_and_back
@@ -120,6 +122,28 @@ class TestPlaneCodec(CodecContract):
         assert lets_others_run(lambda: codec.checksum(part))
         assert lets_others_run(lambda: codec.encode(part, 2))
         assert lets_others_run(lambda: codec.decode(encoded.codec, encoded.data, into))
+
+
+class TestRates:
+    def test_the_sample_shrinks_as_rows_of_a_real_model_do(self) -> None:
+        rates = measure_rates(PlaneCodec(), sample_bytes=1 << 20)
+
+        # 1.475 was measured on rows of SmolLM2-135M, see docs/adr/0005-codec.md.
+        assert rates.ratio == pytest.approx(1.475, abs=0.03)
+        assert rates.decode_bytes_per_s > 0
+        assert rates.checksum_bytes_per_s > rates.decode_bytes_per_s
+
+    def test_rates_are_bytes_over_seconds_of_the_fastest_try(self) -> None:
+        times = iter([0.0, 4.0, 10.0, 12.0, 20.0, 23.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+
+        rates = measure_rates(PlainCodec(), sample_bytes=1 << 10, clock=lambda: next(times))
+
+        assert rates == CodecRates(ratio=1.0, decode_bytes_per_s=512.0, checksum_bytes_per_s=1024.0)
+
+    def test_a_clock_that_stands_still_gives_rates_that_can_be_used(self) -> None:
+        rates = measure_rates(PlainCodec(), sample_bytes=1 << 10, clock=lambda: 7.0)
+
+        assert np.isfinite(rates.decode_bytes_per_s)
 
 
 class TestMalformed:

@@ -1,4 +1,4 @@
-"""System calls that fail, made to by strace: what was not stored is refused, and the next try works.
+"""System calls that strace makes fail: what was not stored is refused, and the next try works.
 
 Which call of a kind fails is counted from the start of the process, so each case names the call it
 means and the outcome tells whether it was that one.
@@ -74,15 +74,18 @@ def check_next_start(root: Path) -> None:
         ("fsync:error=EIO:when=6", REFUSED_FIRST),  # the file
         ("fsync:error=EIO:when=7", REFUSED_FIRST),  # its directory, after the renaming
         ("fsync:error=EIO:when=8", FINE),  # there is none
-        ("pwritev:error=EIO:when=2", REFUSED_FIRST),  # the first one probes for direct I/O
-        ("pwritev:error=ENOSPC:when=2", "StorageFull done done done"),
-        ("pwritev:error=EDQUOT:when=2", "StorageFull done done done"),
-        ("pwritev:error=EINVAL:when=1", FINE),  # direct I/O is refused: buffered
+        ("pwritev,pwritev2:error=EIO:when=2", REFUSED_FIRST),  # the first one probes for direct I/O
+        ("pwritev,pwritev2:error=ENOSPC:when=2", "StorageFull done done done"),
+        ("pwritev,pwritev2:error=EDQUOT:when=2", "StorageFull done done done"),
+        ("pwritev,pwritev2:error=EINVAL:when=1", FINE),  # direct I/O is refused: buffered
         ("renameat:error=EIO:when=1", REFUSED_FIRST),
         ("mkdirat:error=EROFS:when=3", "StorageReadOnly done done done"),
-        ("preadv:error=EIO:when=2", "done done StorageUnavailable done"),
-        ("preadv:retval=0:when=2", "done done ObjectCorrupt done"),
-        ("preadv:retval=8192:when=2", "done done ObjectCorrupt done"),  # it lies: nothing was read
+        ("preadv,preadv2:error=EIO:when=2", "done done StorageUnavailable done"),
+        ("preadv,preadv2:retval=0:when=2", "done done ObjectCorrupt done"),
+        (
+            "preadv,preadv2:retval=8192:when=2",
+            "done done ObjectCorrupt done",
+        ),  # it lies: nothing was read
     ],
 )
 def test_a_call_that_fails_costs_this_try_and_no_more(
@@ -112,9 +115,10 @@ def test_what_cannot_be_deleted_goes_on_counting_until_the_next_start(tmp_path: 
 @pytest.mark.parametrize(
     ("fault", "expected"),
     [
-        ("fdatasync:error=EIO:when=1+", "StorageUnavailable"),
-        ("pwrite64:error=ENOSPC:when=8", "StorageFull done"),
-        ("pwrite64:error=EIO:when=8", "StorageUnavailable done"),
+        ("fdatasync:error=EIO:when=1..99", "StorageUnavailable StorageUnavailable"),
+        ("fdatasync:error=EIO:when=1", "StorageUnavailable done"),
+        ("pwrite64:error=ENOSPC:when=3", "StorageFull done"),
+        ("pwrite64:error=EIO:when=4", "StorageUnavailable done"),
     ],
 )
 def test_a_commit_that_fails_is_refused_and_the_next_one_works(
@@ -125,8 +129,10 @@ def test_a_commit_that_fails_is_refused_and_the_next_one_works(
 
     said = outcome([fault], "commit twice", catalog=str(path))
 
-    assert said.startswith(expected)
+    assert said == expected
     catalog = SqliteCatalog(path)
     assert catalog.damage is None
-    assert ids(catalog) in ([], ["a"])
+    # A commit that was refused may be there all the same after a crash: its record reached the
+    # journal, and only the sync failed. What it needs was durable before.
+    assert ids(catalog) == ["a"] or "done" not in said
     catalog.close()

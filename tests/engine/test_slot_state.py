@@ -13,6 +13,7 @@ from anchorline.adapters.gpu.cache_layers import RowsLayer
 from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.domain.errors import EngineError, StateError, WrongLine
 from anchorline.domain.grid import Span
+from anchorline.domain.tokens import TokenIds
 from anchorline.ports.engine import DecodeInput
 from contract.readings import (
     Reading,
@@ -26,7 +27,8 @@ from contract.readings import (
     section_buffers,
     some_ids,
 )
-from support.made_up_model import STATES, STATES_OF_LAYERS, MadeUpModel, made_up_layers
+from support.made_up_model import STATES, STATES_OF_LAYERS, MadeUpModel, Output, made_up_layers
+from support.made_up_model import VOCABULARY as MADE_UP_VOCABULARY
 from support.tiny_models import VOCABULARY, tiny_model
 
 GRID = 16
@@ -38,7 +40,7 @@ def engine_on(model: nn.Module, slots: int = 1) -> TorchEngine:
     return TorchEngine(model, window=WINDOW, grid=GRID, slots=slots)
 
 
-def ids(count: int, seed: int = 1) -> Any:  # noqa: ANN401 # numpy's own
+def ids(count: int, seed: int = 1) -> TokenIds:
     return some_ids(count, seed=seed, vocabulary=VOCABULARY)
 
 
@@ -248,10 +250,30 @@ def test_a_token_that_no_vocabulary_has_is_refused_before_the_device_sees_it() -
     assert engine.slots[0].length == 0
 
 
+def test_logits_are_the_callers_own_although_a_model_returns_one_buffer_again_and_again() -> None:
+    class ReusesItsOutput(MadeUpModel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.buffer = torch.zeros((1, GRID, MADE_UP_VOCABULARY))
+
+        def forward(self, *args: Any, **kwargs: Any) -> Output:  # noqa: ANN401
+            logits = super().forward(*args, **kwargs).logits
+            return Output(self.buffer[:, : logits.shape[1]].copy_(logits))
+
+    engine = TorchEngine(ReusesItsOutput(), window=WINDOW, grid=GRID, layers=made_up_layers)
+    first = engine.prefill(0, np.array([1, 2, 3], dtype=np.uint32))
+    kept = first.copy()
+
+    engine.decode([DecodeInput(0, 4)])
+
+    assert np.array_equal(first, kept)
+
+
 def test_a_failed_import_leaves_sections_of_no_line() -> None:
     engine = engine_on(tiny_model(HYBRID), slots=2)
     prefill_to(engine, 0, ids(GRID))
     sections = exported_sections(engine.slots[0])
+    prefill_to(engine, 1, ids(GRID, seed=2))
     target = engine.slots[1]
     last = list(sections)[-1]
 
@@ -303,14 +325,13 @@ def test_a_span_of_rows_is_one_block_per_view() -> None:
 
 
 def test_fresh_slots_hold_zeros_only_although_forwards_have_warmed_them_up() -> None:
-    state = engine_on(tiny_model(HYBRID)).slots[0]
+    for state in engine_on(tiny_model(HYBRID), slots=2).slots:
+        parts: Mapping[str, Any] = {
+            **exported_rows(state, Span(0, WINDOW)),
+            **exported_sections(state),
+        }
 
-    parts: Mapping[str, Any] = {
-        **exported_rows(state, Span(0, WINDOW)),
-        **exported_sections(state),
-    }
-
-    assert not any(data.any() for data in parts.values())
+        assert not any(data.any() for data in parts.values())
 
 
 def test_a_layout_of_any_dtypes_and_shapes_is_kept() -> None:

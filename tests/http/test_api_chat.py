@@ -2,9 +2,7 @@
 
 import openai
 import pytest
-from openai.types.chat import (
-    ChatCompletion,
-)
+from openai.types.chat import ChatCompletion
 
 from support.chats import CALLED, REASONED, USER, WEATHER
 from support.server import Running

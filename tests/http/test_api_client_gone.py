@@ -14,10 +14,17 @@ LONG = "x" * 600
 """Ten chunks of the test engine's grid."""
 
 
-def connected(server: Running, *, stream: bool, text: str = LONG) -> socket.socket:
+def connected(
+    server: Running, *, stream: bool, text: str = LONG, padding: int = 0
+) -> socket.socket:
     """A client that has sent its request and reads nothing yet."""
     body = json.dumps(
-        {"messages": [{"role": "user", "content": text}], "stream": stream, "max_tokens": 500}
+        {
+            "messages": [{"role": "user", "content": text}],
+            "stream": stream,
+            "max_tokens": 500,
+            "metadata": "x" * padding,
+        }
     )
     client = socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_S)
     head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -49,6 +56,19 @@ def test_a_prefill_stops_at_the_next_chunk(server: Running, stream: bool) -> Non
     assert (record["request"], record["finish"]) == (cancelled, "cancelled")
     assert server.engine.tokens_forwarded <= before + 64
     assert serves_another(server)["finish"] == "length"
+
+
+def test_a_client_is_missed_after_a_body_that_filled_the_servers_buffer(server: Running) -> None:
+    server.engine.hold()
+    # uvicorn stops to read a connection at 64 KiB, and sees no end of it until it reads again.
+    client = connected(server, stream=True, padding=500_000)
+    server.engine.let()
+
+    client.close()
+    cancelled = server.service.next_cancelled()
+    server.engine.release()
+
+    assert server.telemetry.next_record()["request"] == cancelled
 
 
 @pytest.mark.parametrize("stream", [False, True])

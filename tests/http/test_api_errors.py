@@ -1,4 +1,4 @@
-"""Every refusal: its status, the field it names, its code, and nothing of our insides."""
+"""Everything that goes wrong has its status and its code, and shows nothing of our insides."""
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -18,14 +18,6 @@ USER = {"role": "user", "content": "Hello"}
 
 def chat(**fields: object) -> dict[str, object]:
     return {"messages": [USER], **fields}
-
-
-def message(**fields: object) -> dict[str, object]:
-    return {"messages": [USER, {"role": "user", "content": "x", **fields}]}
-
-
-def text(**fields: object) -> dict[str, object]:
-    return {"prompt": "Once", **fields}
 
 
 @pytest.mark.parametrize(

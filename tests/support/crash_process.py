@@ -149,7 +149,7 @@ def commit_twice(work: Work) -> None:
             said.append("done")
         except StorageError as error:
             said.append(type(error).__name__)
-            assert list(catalog.entries()) == []
+        assert len(catalog.entries()) == ("done" in said)
     print(" ".join(said))
 
 

@@ -1,7 +1,8 @@
 """A scheduler over the checkable engine, with what it takes to judge every state it reaches."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,11 +16,13 @@ from anchorline.adapters.memory.checkable_state import Parts, expected_prefix_ha
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
+from anchorline.application.disk_service import DiskService
 from anchorline.application.request import Event, Failed, Finished, GenerationRequest, Written
 from anchorline.application.scheduler import Limits, Scheduler
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.conversation import PieceKind
+from anchorline.domain.entry import Tier
 from anchorline.domain.namespace import Namespace
 from anchorline.domain.prompt import Prompt
 from anchorline.domain.sampling import SamplingParams
@@ -27,14 +30,13 @@ from anchorline.domain.taint_line import Gate, Writer
 from anchorline.domain.tokens import TokenIds, token_ids
 from anchorline.ports.engine import DecodeInput
 
+Lineage: TypeAlias = list[tuple[int, int, Writer]]
+"""The forwards that a state goes back to: their spans and kinds, in order."""
 
-@dataclass(frozen=True)
-class Lineage:
-    """One forward that the state in a slot goes back to."""
+Known: TypeAlias = dict[bytes, Lineage]
+"""Every state that a forward ever left, by the digest of its bytes."""
 
-    start: int
-    ids: TokenIds
-    writer: Writer
+DiskFactory: TypeAlias = Callable[[CheckableEngine, ManualClock, RecordingTelemetry], DiskService]
 
 
 class History:
@@ -52,8 +54,11 @@ class History:
         row_invariant: bool = False,
         cache_enabled: bool = True,
         queue_max: int = 64,
+        disk: "DiskFactory | None" = None,
+        clock: ManualClock | None = None,
+        known: "Known | None" = None,
     ) -> None:
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.telemetry = RecordingTelemetry()
         self.parts = parts
         self.engine = CheckableEngine(
@@ -67,17 +72,20 @@ class History:
         )
         self.anchors = anchors or AnchorBudget(bytes_max=0, count_min=6)
         self.tokenizer = ToyTokenizer()
+        self.disk = None if disk is None else disk(self.engine, self.clock, self.telemetry)
         self.scheduler = Scheduler(
             self.engine,
             self.tokenizer,
             self.clock,
             self.telemetry,
             Limits(queue_max=queue_max, anchors=self.anchors, cache_enabled=cache_enabled),
+            self.disk,
         )
         self.events: dict[str, list[Event]] = {}
         self.requests: dict[str, GenerationRequest] = {}
         self.sequences: dict[str, TokenIds] = {}
-        self._lineages: list[list[tuple[int, int, Writer]]] = [[] for _ in range(slots)]
+        self._known: Known = {} if known is None else known
+        self._lineages: list[Lineage] = [[] for _ in range(slots)]
         self._judged: set[str] = set()
         self._salts: dict[int, str] = {}
         self._started: set[str] = set()
@@ -93,6 +101,7 @@ class History:
         sampling: SamplingParams | None = None,
         stop: tuple[str, ...] = (),
         last_user: int = 0,
+        session: str | None = None,
     ) -> str:
         """Queue a prompt of ids; the request's id."""
         prompt_ids = token_ids(list(ids))
@@ -107,7 +116,7 @@ class History:
             opens_reasoning=False,
             tools=False,
             ignore_end=True,
-            session=None,
+            session=session,
             arrived_s=self.clock.monotonic(),
         )
         self.requests[request.id] = request
@@ -179,9 +188,11 @@ class History:
         assert lines == sorted(set(lines))
         assert all(line <= resident.length for line in lines), "an anchor without its rows"
         assert resident.end is None or resident.end.line <= resident.length
-        if resident.length and slot.running is None:
-            assert state.length == resident.length
+        if resident.length and slot.idle and state.length == resident.length:
             self._check_tokens(slot)
+            lineage = [past for past in self._lineages[slot.index] if past[1] <= state.length]
+            if lineage and lineage[-1][1] == state.length:
+                self._known.setdefault(self._digest(slot.index), lineage)
         running = slot.running
         if running and not running.prefilling and running.request.id not in self._judged:
             self._judged.add(running.request.id)
@@ -195,7 +206,7 @@ class History:
             self._started.add(started.id)
             salt = self.requests[started.id].namespace.salt
             before = self._salts.get(started.decision.slot)
-            if started.decision.cached:
+            if started.decision.tier is Tier.SLOT and before is not None:
                 assert salt == before, "state crossed from one salt to another"
             self._salts[started.decision.slot] = salt
 
@@ -247,12 +258,23 @@ class History:
         return exported(other.slots[0])
 
     def _note(self, forward: Forward) -> None:
-        """Follow which forwards the state in a slot goes back to."""
+        """Follow which forwards the state in a slot goes back to, through every tier."""
         lineage = self._lineages[forward.slot]
-        lineage[:] = [known for known in lineage if known[1] <= forward.span.start]
-        reached = lineage[-1][1] if lineage else 0
-        assert reached == forward.span.start, "a forward starts where no state ends"
-        lineage.append((forward.span.start, forward.span.end, forward.writer))
+        start = forward.span.start
+        if start:
+            digest = self._digest(forward.slot)
+            lineage[:] = self._known.get(digest, [past for past in lineage if past[1] <= start])
+            reached = lineage[-1][1] if lineage else 0
+            assert reached == start, "a forward starts from a state that never was"
+            self._known[digest] = list(lineage)
+        else:
+            lineage.clear()
+        lineage.append((start, forward.span.end, forward.writer))
+
+    def _digest(self, slot: int) -> bytes:
+        state = exported(self.engine.slots[slot])
+        parts = (*sorted(state.rows.items()), *sorted(state.sections.items()))
+        return hashlib.sha256(repr(parts).encode()).digest()
 
     def _running(self) -> dict[str, Slot]:
         return {slot.running.request.id: slot for slot in self.scheduler.slots if slot.running}

@@ -49,6 +49,15 @@ class TestStagingPool:
         assert [pool.take() is None for _ in range(4)] == [False, False, True, True]
         assert pool.counts() == StagingCounts(taken=2, free=0, nbytes=2 * SIZE, refused=2)
 
+    def test_a_buffer_that_was_dropped_and_not_given_back_still_counts(self) -> None:
+        pool = pool_of(2)
+
+        for _ in range(2):
+            pool.take()
+
+        assert pool.take() is None
+        assert pool.counts().taken == 2
+
     def test_nothing_is_allocated_before_it_is_needed_and_then_kept(self) -> None:
         pool = pool_of(3)
         assert pool.counts() == StagingCounts(taken=0, free=0, nbytes=0, refused=0)

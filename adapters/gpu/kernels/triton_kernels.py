@@ -10,6 +10,7 @@ tests do, with few large blocks, since a program costs milliseconds there.
 # pyright: reportMissingParameterType=false, reportUnknownArgumentType=false
 # pyright: reportUntypedFunctionDecorator=false, reportUnknownLambdaType=false
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+# pyright: reportUnnecessaryIsInstance=false
 
 from collections.abc import Sequence
 from typing import Final
