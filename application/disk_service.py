@@ -155,7 +155,9 @@ class DiskService:
         Args:
             idle: nothing else is to be done: writes may be waited for, and the tier is tidied.
         """
-        progress = self.writes.step(wait=idle)
+        progress = self.writes.step()
+        if progress is Progress.WAITING and idle:
+            self.writes.wait()
         if progress is Progress.DONE and idle:
             now_s = self._clock.monotonic()
             if now_s - self._tidied_s >= TIDY_EVERY_S:

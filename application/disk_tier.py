@@ -4,6 +4,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ..domain.age_clock import AgeClock
 from ..domain.anchor import AnchorKind
@@ -25,6 +26,7 @@ from ..ports.clock import Clock
 from ..ports.engine import EngineProfile
 from ..ports.telemetry import Telemetry
 from .object_store import ObjectStore
+from .stats import DiskStats, EntryStats
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,10 @@ class Skip(enum.Enum):
     FAILED = "medium_failed"
     WINDOW = "overwritten"
     SHORT = "too_short"
+
+
+DAYS_SHOWN: Final = 14
+"""Days of written bytes that the figures show."""
 
 
 @dataclass(slots=True)
@@ -149,6 +155,58 @@ class DiskTier:
         return [
             DiskOffer(self._offer(found, in_place), found)
             for found in self._index.continuations(chain, highest)
+        ]
+
+    def stats(self, pending_writes: int) -> DiskStats:
+        """The figures of this moment."""
+        space, counters = self.space(), self.counters
+        entries = self.entries()
+        return DiskStats(
+            fingerprint=self.fingerprint,
+            bytes_used=space.used,
+            bytes_free=space.free,
+            bytes_max=self._limits.shares.pool,
+            entries={
+                role.value: sum(entry.role is role for entry in entries)
+                for role in (Role.HEAD, Role.CONVERSATION)
+            },
+            foreign=len(self._foreign),
+            restores=counters.restores,
+            bytes_read=counters.bytes_read,
+            bytes_written=counters.bytes_written,
+            saved=counters.saved,
+            heads=counters.heads,
+            evicted=counters.evicted,
+            quarantined=counters.quarantined,
+            pending_writes=pending_writes,
+            read_bytes_per_s=self.rate.bytes_per_s,
+            written_by_day={
+                day: dict(kinds) for day, kinds in self._catalog.written(DAYS_SHOWN).items()
+            },
+            write_level=self._limits.guard.level(self.written_today()).value,
+        )
+
+    def entry_stats(self) -> list[EntryStats]:
+        """Every entry, least valuable last."""
+        now_s = self.now_s()
+        return [
+            EntryStats(
+                id=entry.id,
+                role=entry.role.value,
+                tier=Tier.DISK.value,
+                tokens=entry.anchors[-1].line,
+                bytes_alone=self._alone_bytes(entry),
+                bytes_all=sum(_objects(entry).values()),
+                hits=entry.hits,
+                age_s=max(now_s - entry.last_used_s, 0.0),
+                gate=TaintLine(entry.taint)
+                .gate(entry.anchors[-1].line, entry.anchors[-1].kind, self._profile.row_invariant)
+                .value,
+                session=entry.session,
+                foreign=entry.id in self._foreign,
+            )
+            for entry in self.entries()
+            if entry.anchors
         ]
 
     def latest_conversations(self, count: int) -> list[StoredEntry]:

@@ -139,21 +139,22 @@ class EntryWrite:
         """The lines whose anchors are part of it."""
         return sorted(line for _, line, _ in self._kept)
 
-    def step(self, *, wait: bool) -> Progress:
-        """Copy one object out, if a buffer is free.
-
-        Args:
-            wait: block until the oldest write has ended when there is nothing else to do.
-        """
+    def step(self) -> Progress:
+        """Copy one object out, if a buffer is free."""
         self._collect()
         if self.done:
             return Progress.DONE
         if not self.copied and self._copy_next():
             return Progress.WORKED
-        if wait and self._pending:
-            self._medium.jobs.wait(self._pending[0].handle)
-            self._collect()
-        return Progress.DONE if self.done else Progress.WAITING
+        return Progress.WAITING
+
+    def wait(self) -> bool:
+        """Block until the oldest object under way is written; False if there is none."""
+        if not self._pending:
+            return False
+        self._medium.jobs.wait(self._pending[0].handle)
+        self._collect()
+        return True
 
     def add_anchor(self, anchor: Anchor) -> bool:
         """Write one more anchor, whose sections stand in place right now; whether there was room.
@@ -168,17 +169,16 @@ class EntryWrite:
         return True
 
     def fence(self, line: int) -> None:
-        """Rows from `line` on are about to be overwritten: those not copied yet are given up."""
+        """The slot goes on from `line`: what was not copied and does not stay is given up.
+
+        Rows from there on are about to be overwritten, and copies of sections may be reused.
+        """
         lost = [span for span in self._spans if span.end > line]
         self._spans = [span for span in self._spans if span.end <= line]
-        self.dropped += len(lost)
+        self.dropped += len(lost) + len(self._anchors)
+        self._anchors.clear()
         if lost:
-            self._anchors = [anchor for anchor in self._anchors if anchor.line <= lost[0].start]
             self._kept = [kept for kept in self._kept if kept[1] <= lost[0].start]
-
-    def give_up(self) -> None:
-        """Copy nothing more; what was copied is still written."""
-        self.fence(0)
 
     def contents(self) -> tuple[tuple[StoredBlock, ...], tuple[StoredAnchor, ...]]:
         """What the entry consists of, once `done` without a failure.
@@ -205,11 +205,12 @@ class EntryWrite:
         buffer = self._medium.pool.acquire()
         if buffer is None:
             return False
-        if self._spans:
-            self._write_rows(self._spans.pop(0), buffer)
-        else:
+        # Anchors first: the copies they are taken from live shorter than rows.
+        if self._anchors:
             anchor = self._anchors.pop(0)
             with_sections_of(self._state, anchor, lambda: self._write_sections(anchor, buffer))
+        else:
+            self._write_rows(self._spans.pop(0), buffer)
         return True
 
     def _write_rows(self, span: Span, buffer: ByteArray) -> None:

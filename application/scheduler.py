@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
+from ..domain.entry import Role, Tier
 from ..domain.errors import (
     AnchorlineError,
     Cancelled,
@@ -35,7 +36,7 @@ from .recorder import Recorder
 from .request import Decision, EventSink, Failed, GenerationRequest, Queued, Refusal
 from .restore import RestoreFailed
 from .slots import Placement, Preparation, Slot, Slots, cold_decision
-from .stats import CacheStats, SlotStats
+from .stats import CacheStats, Cleared, EntryStats, SlotStats
 from .writes import Write
 
 RETRY_AFTER_S: Final = 5
@@ -195,9 +196,11 @@ class Scheduler:
         disk, placement = self._disk, preparation.placement
         assert disk is not None
         if preparation.save is not None:
-            preparation.save.work.step(wait=wait)
+            progress = preparation.save.work.step()
             if preparation.save.work.copied:
                 preparation.save = None
+            elif progress is Progress.WAITING and wait:
+                disk.writes.wait()
             return
         if placement.continuation is None:
             self._start(slot, preparation)
@@ -217,6 +220,8 @@ class Scheduler:
             disk.failed(preparation.restore, failure)
             self._place_again(slot, preparation, failure)
             return
+        if progress is Progress.WAITING and wait:
+            disk.writes.wait()
         if progress is Progress.DONE:
             disk.restored(preparation.restore, self._clock.monotonic() - preparation.began_s)
             self._start(slot, preparation)
@@ -356,7 +361,48 @@ class Scheduler:
             tokens_cached=dict(self._recorder.tokens_cached),
             tokens_reread=self._recorder.tokens_reread,
             last=tuple(self._recorder.last),
+            disk=None if self._disk is None else self._disk.tier.stats(self._disk.writes.pending),
         )
+
+    def entries(self) -> tuple[EntryStats, ...]:
+        """Everything that is kept: residents first."""
+        stored = [] if self._disk is None else self._disk.tier.entry_stats()
+        return (*self._resident_entries(), *stored)
+
+    def clear(self, *, ram: bool, disk: bool) -> Cleared:
+        """Forget what nothing is using."""
+        return Cleared(
+            ram_tokens=self.clear_ram() if ram else 0,
+            disk_bytes=self._disk.tier.clear() if disk and self._disk is not None else 0,
+        )
+
+    def _resident_entries(self) -> list[EntryStats]:
+        profile = self._engine.profile
+        found: list[EntryStats] = []
+        for slot in self._slots.all:
+            resident = slot.resident
+            last = resident.end_anchor or (resident.anchors[-1] if resident.anchors else None)
+            if last is None:
+                continue
+            gate = resident.taint.gate(last.line, last.kind, profile.row_invariant)
+            _, copies = self._engine.slots[slot.index].captured()
+            held = resident.length * profile.layout.row_bytes + copies
+            found.append(
+                EntryStats(
+                    id=f"slot-{slot.index}",
+                    role=Role.RESIDENT.value,
+                    tier=Tier.SLOT.value,
+                    tokens=last.line,
+                    bytes_alone=held,
+                    bytes_all=held,
+                    hits=0,
+                    age_s=0.0,
+                    gate=gate.value,
+                    session=slot.session,
+                    foreign=False,
+                )
+            )
+        return found
 
     def _running(self) -> list[Slot]:
         return [slot for slot in self._slots.all if slot.running is not None]

@@ -9,9 +9,10 @@ from ..ports.inbox import Inbox
 from ..ports.tokenizer import Tokenizer
 from .admission import Admission
 from .calls import ChatCall, CompletionCall
+from .durability import FlushReport
 from .request import EventSink, Failed, GenerationRequest
 from .scheduler import Scheduler
-from .stats import CacheStats
+from .stats import CacheStats, Cleared, EntryStats
 
 
 class Service:
@@ -78,6 +79,18 @@ class Service:
     def stats(self, answer: Callable[[CacheStats], None]) -> None:
         """Give `answer` the current figures, on the engine thread, between two steps."""
         self._inbox.post(lambda: answer(self._scheduler.stats()))
+
+    def flush(self, answer: Callable[[FlushReport], None]) -> None:
+        """Make every conversation durable; `answer` is told how that went, on the engine thread."""
+        self._inbox.post(lambda: self._scheduler.flush(answer))
+
+    def clear(self, *, ram: bool, disk: bool, answer: Callable[[Cleared], None]) -> None:
+        """Forget what nothing is using, in one tier or in both."""
+        self._inbox.post(lambda: answer(self._scheduler.clear(ram=ram, disk=disk)))
+
+    def entries(self, answer: Callable[[tuple[EntryStats, ...]], None]) -> None:
+        """Give `answer` everything that is kept, residents included."""
+        self._inbox.post(lambda: answer(self._scheduler.entries()))
 
     def encode(self, text: str) -> TokenIds:
         """The ids of a plain text."""

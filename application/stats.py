@@ -36,6 +36,72 @@ class RequestStats:
 
 
 @dataclass(frozen=True, slots=True)
+class DiskStats:
+    """The tier on a medium.
+
+    Attributes:
+        bytes_used: by all that stands there, temporary and quarantined objects included.
+        bytes_free: that could still be written.
+        entries: by role, foreign ones included.
+        foreign: entries of other arithmetic.
+        pending_writes: entries that are not durable yet.
+        read_bytes_per_s: the measured rate of restores.
+        written_by_day: bytes by local day and role, newest first.
+        write_level: where today's writing stands: ok, over, hard.
+    """
+
+    fingerprint: str
+    bytes_used: int
+    bytes_free: int
+    bytes_max: int
+    entries: dict[str, int]
+    foreign: int
+    restores: int
+    bytes_read: int
+    bytes_written: int
+    saved: int
+    heads: int
+    evicted: int
+    quarantined: int
+    pending_writes: int
+    read_bytes_per_s: float
+    written_by_day: dict[str, dict[str, int]]
+    write_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryStats:
+    """One kept entry; never a text of a user.
+
+    Attributes:
+        tokens: that a resume at its highest line saves.
+        bytes_alone: that only it needs, with its share of what others need too.
+        gate: under which its highest line resumes.
+        age_s: seconds since it was last used.
+    """
+
+    id: str
+    role: str
+    tier: str
+    tokens: int
+    bytes_alone: int
+    bytes_all: int
+    hits: int
+    age_s: float
+    gate: str
+    session: str | None
+    foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What a clear has freed."""
+
+    ram_tokens: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class CacheStats:
     """All of it.
 
@@ -65,3 +131,4 @@ class CacheStats:
     tokens_cached: dict[str, int]
     tokens_reread: int
     last: tuple[RequestStats, ...]
+    disk: DiskStats | None = None

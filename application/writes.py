@@ -53,11 +53,11 @@ class Writes:
         """Take a write; its first copy is made by a later `step`."""
         self._writes.append(write)
 
-    def step(self, *, wait: bool) -> Progress:
-        """Copy one block of one write, and commit those that are durable."""
+    def step(self) -> Progress:
+        """Copy one block of one write, or commit one that is durable."""
         waiting = False
         for write in [write for write in self._writes if write.ready]:
-            progress = write.work.step(wait=wait)
+            progress = write.work.step()
             if progress is Progress.DONE:
                 self._writes.remove(write)
                 self._settle(write)
@@ -66,6 +66,10 @@ class Writes:
                 return Progress.WORKED
             waiting = True
         return Progress.WAITING if waiting else Progress.DONE
+
+    def wait(self) -> bool:
+        """Block until one object under way is written; False if there is none."""
+        return any(write.work.wait() for write in self._writes)
 
     def fence(self, slot: int, line: int) -> None:
         """Rows of a slot from `line` on are about to be overwritten."""

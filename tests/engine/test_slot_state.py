@@ -261,7 +261,7 @@ def test_logits_are_the_callers_own_although_a_model_returns_one_buffer_again_an
             return Output(self.buffer[:, : logits.shape[1]].copy_(logits))
 
     engine = TorchEngine(ReusesItsOutput(), window=WINDOW, grid=GRID, layers=made_up_layers)
-    first = engine.prefill(0, np.array([1, 2, 3], dtype=np.uint32))
+    first = engine.prefill(0, np.array([1], dtype=np.uint32))
     kept = first.copy()
 
     engine.decode([DecodeInput(0, 4)])

@@ -36,13 +36,13 @@ class Box:
     guard: WriteGuard = field(default_factory=lambda: WriteGuard(1 << 40, 32 * GRID))
     evicted_tokens_min: int = 16
     seed: int = 0
-    storage: CrashableStorage = field(default_factory=CrashableStorage)
     catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
     clock: ManualClock = field(default_factory=ManualClock)
     weights: str = "one"
     known: Known = field(default_factory=dict[bytes, Lineage])
 
     def __post_init__(self) -> None:
+        self.storage = CrashableStorage(bytes_max=self.shares.pool, quarantined_max=2)
         self.server = self._start()
 
     def _start(self) -> History:

@@ -100,6 +100,7 @@ def test_a_head_outlives_a_restart() -> None:
     for start in (40, 60):
         box.server.ask([*head, *ids(start, 30)])
         box.settle()
+        box.server.scheduler.clear_ram()
     box.kill()
 
     assert box.server.ask([*head, *ids(80, 30)]).decision.cached >= 96
