@@ -72,6 +72,13 @@ class DiskService:
         self.heads = Heads(tier, self.writes, profile.grid, self._write_head, self._may_write_head)
         self._tidied_s = clock.monotonic()
 
+    def start(self) -> int:
+        """Bring the medium in order before the first request; how many stray objects went."""
+        stray = self.tier.reclaim()
+        self.tier.tidy()
+        self.report()
+        return stray
+
     # --- reading ----------------------------------------------------------------------------------
 
     def chain(self, request: GenerationRequest) -> PromptChain:
@@ -163,6 +170,7 @@ class DiskService:
             if now_s - self._tidied_s >= TIDY_EVERY_S:
                 self._tidied_s = now_s
                 self.tier.tidy()
+                self.report()
         return progress
 
     def report(self) -> None:

@@ -341,6 +341,18 @@ class DiskTier:
         self.make_room(Role.CONVERSATION, 0)
         return len(old)
 
+    def reclaim(self) -> int:
+        """Delete every object that no entry needs; how many there were.
+
+        For the start, before anything is written: a crash leaves objects of entries that were never
+        committed, and may bring deleted ones back.
+        """
+        needed = {name for entry in self.entries() for name in _objects(entry)}
+        stray = [one.name for one in self._store.storage.names() if one.name not in needed]
+        for name in sorted(stray):
+            self._tolerate(lambda name=name: self._store.storage.delete(name))
+        return len(stray)
+
     def clear(self) -> int:
         """Let everything go that nobody is reading; the bytes that became free."""
         before = self.space().used

@@ -167,6 +167,9 @@ class Restore:
         while blocks and self._in_place(blocks[0]):
             blocks.popleft()
         self._resident.cut_for_import(self._line)
+        if self._line == 0:
+            # A slot whose last forward failed is undefined until it is resumed here.
+            self._state.resume_at(0)
         order: list[StoredBlock | StoredAnchor] = [
             *blocks,
             *self._also,

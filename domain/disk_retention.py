@@ -11,7 +11,7 @@ is counted in objects, as they stand on the medium, and never as a sum over entr
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from .disk_index import share_of
 from .entry import EntryId, Role
@@ -123,31 +123,38 @@ def victims(
         None if even everything that may go makes no room.
     """
     limit = shares.pool if bytes_max is None else min(bytes_max, shares.pool)
-    pool = _Pool(holdings)
-    worths = {holding.id: holding.worth(now_s) for holding in holdings}
-    candidates = {holding.id: holding for holding in holdings if not holding.in_use}
+    if bytes_held(holdings) + incoming_bytes <= limit:
+        return []
+    pool = _Pool(holdings, now_s)
     chosen: list[tuple[Holding, Left]] = []
-
-    def order(holding: Holding) -> tuple[float, float, EntryId]:
-        value = worths[holding.id] / max(pool.alone[holding.id], 1)
-        return value, holding.last_used_s, holding.id
-
     while pool.total + incoming_bytes > limit:
-        held = {own: pool.held[own] for own in _SHARES}
-        held[_share_of_role(role)] += incoming_bytes
-        may_go, why = _first_to_go(tuple(candidates.values()), held, shares, limit, role)
-        if not may_go:
+        groups, why = _first_to_go(pool, shares, limit, role, incoming_bytes)
+        victim = pool.least_valuable(groups)
+        if victim is None:
             return None
-        victim = min(may_go, key=order)
-        del candidates[victim.id]
         pool.let_go(victim)
         chosen.append((victim, why))
     # Who turns out to have shared everything with entries that stay has left for nothing.
     return [(victim.id, why) for victim, why in chosen if pool.is_smaller_without(victim)]
 
 
+def bytes_held(holdings: Iterable[Holding]) -> int:
+    """What the medium holds for them, each object counted once."""
+    objects: dict[ObjectName, int] = {}
+    others = 0
+    for holding in holdings:
+        objects.update(holding.objects)
+        if not holding.objects:
+            others += holding.alone_bytes
+    return others + sum(objects.values())
+
+
 _SHARES: Final[tuple[Role, ...]] = (Role.HEAD, Role.CONVERSATION)
 """The roles that shares are named by; all but heads live in the conversations' one."""
+
+
+_Group: TypeAlias = tuple[bool, Role]
+"""Whether of another arithmetic, and whose share it counts for."""
 
 
 def _share_of_role(role: Role) -> Role:
@@ -155,75 +162,120 @@ def _share_of_role(role: Role) -> Role:
 
 
 def _first_to_go(
-    candidates: Sequence[Holding],
-    held: Mapping[Role, int],
-    shares: Shares,
-    limit: int,
-    role: Role,
-) -> tuple[Sequence[Holding], Left]:
+    pool: "_Pool", shares: Shares, limit: int, role: Role, incoming_bytes: int
+) -> tuple[Sequence[_Group], Left]:
     """From whom the next victim is taken: foreign state, who is over its share, `role` itself.
 
     Args:
-        held: bytes by share, the incoming ones among them.
         limit: of the pool; where that is less than the shares, each share is less in proportion.
     """
-    foreign = [holding for holding in candidates if holding.foreign]
-    if foreign:
+    foreign = [group for group in pool.groups if group[0]]
+    if any(pool.groups[group] for group in foreign):
         return foreign, Left.FOREIGN
-    over = {own for own in _SHARES if held[own] > shares.of(own) * limit // max(shares.pool, 1)}
-    from_over = [holding for holding in candidates if _share_of_role(holding.role) in over]
-    if from_over:
-        return from_over, Left.SHARE
-    # Who is over its share is in use, all of it: then what comes in makes room among its own.
     own_share = _share_of_role(role)
-    return [one for one in candidates if _share_of_role(one.role) is own_share], Left.ROOM
+    over = [
+        (False, share)
+        for share in _SHARES
+        if pool.held[share] + (incoming_bytes if share is own_share else 0)
+        > shares.of(share) * limit // max(shares.pool, 1)
+    ]
+    if any(pool.groups[group] for group in over):
+        return over, Left.SHARE
+    # Who is over its share is in use, all of it: then what comes in makes room among its own.
+    return [(False, own_share)], Left.ROOM
+
+
+@dataclass(slots=True, eq=False)
+class _Segment:
+    """Objects that the same entries need: most often a run of blocks below where prompts part."""
+
+    nbytes: int
+    holders: dict[EntryId, Holding]
 
 
 class _Pool:
     """What is held, object by object, while entries are let go."""
 
-    def __init__(self, holdings: Iterable[Holding]) -> None:
-        """Counts every object once."""
-        self._holders: dict[ObjectName, dict[EntryId, Holding]] = {}
-        self._bytes: dict[ObjectName, int] = {}
-        self.alone: dict[EntryId, int] = {}
-        """By entry, with its share of what others need too."""
+    def __init__(self, holdings: Iterable[Holding], now_s: float) -> None:
+        """Counts every object once; reads nothing else of the holdings later on."""
+        self.groups: dict[_Group, dict[EntryId, Holding]] = {
+            (foreign, share): {} for foreign in (True, False) for share in _SHARES
+        }
+        """Who may go."""
         self.held: dict[Role, int] = dict.fromkeys(_SHARES, 0)
-        """By share: what its entries hold alone."""
+        """By share: what its entries hold alone, with their shares of what others need too."""
         self.total = 0
-        all_holdings = tuple(holdings)
-        for holding in all_holdings:
-            for name, nbytes in holding.objects.items():
-                self._holders.setdefault(name, {})[holding.id] = holding
-                self._bytes[name] = max(self._bytes.get(name, 0), nbytes)
-        for holding in all_holdings:
-            alone = 0 if holding.objects else holding.alone_bytes
-            self.total += alone
-            for name in holding.objects:
-                alone += share_of(self._bytes[name], len(self._holders[name]))
-            self.alone[holding.id] = alone
-            self.held[_share_of_role(holding.role)] += alone
-        self.total += sum(self._bytes.values())
+        self._alone: dict[EntryId, int] = {}
+        self._worth: dict[EntryId, float] = {}
+        self._order: dict[EntryId, tuple[float, float, EntryId]] = {}
+        self._segments: dict[EntryId, list[_Segment]] = {}
+        for holding in holdings:
+            if not holding.in_use:
+                group = (holding.foreign, _share_of_role(holding.role))
+                self.groups[group][holding.id] = holding
+            self._alone[holding.id] = 0
+            self._worth[holding.id] = holding.worth(now_s)
+            self._segments[holding.id] = []
+            if not holding.objects:
+                self._add_segment(holding.alone_bytes, [holding])
+        for nbytes, holders in _shared_alike(holdings):
+            self._add_segment(nbytes, holders)
+
+    def least_valuable(self, groups: Iterable[_Group]) -> Holding | None:
+        """Of those that may go, in some groups."""
+        least = [
+            min(self.groups[group], key=self._order.__getitem__)
+            for group in groups
+            if self.groups[group]
+        ]
+        if not least:
+            return None
+        victim = min(least, key=self._order.__getitem__)
+        return next(group[victim] for group in self.groups.values() if victim in group)
+
+    def let_go(self, victim: Holding) -> None:
+        """Free what nobody else needs; others account for the rest from now on."""
+        del self.groups[victim.foreign, _share_of_role(victim.role)][victim.id]
+        self.held[_share_of_role(victim.role)] -= self._alone[victim.id]
+        for segment in self._segments[victim.id]:
+            before = share_of(segment.nbytes, len(segment.holders))
+            del segment.holders[victim.id]
+            if segment.holders:
+                self._account(segment, share_of(segment.nbytes, len(segment.holders)) - before)
+            else:
+                self.total -= segment.nbytes
 
     def is_smaller_without(self, victim: Holding) -> bool:
         """Whether anything became free with a victim, all the others gone too."""
-        if not victim.objects:
-            return victim.alone_bytes > 0
-        return any(not self._holders[name] for name in victim.objects)
+        return any(segment.nbytes and not segment.holders for segment in self._segments[victim.id])
 
-    def let_go(self, holding: Holding) -> None:
-        """Free what nobody else needs; others account for the rest from now on."""
-        self.held[_share_of_role(holding.role)] -= self.alone.pop(holding.id)
-        if not holding.objects:
-            self.total -= holding.alone_bytes
+    def _add_segment(self, nbytes: int, holders: Sequence[Holding]) -> None:
+        segment = _Segment(nbytes, {holding.id: holding for holding in holders})
+        self.total += nbytes
+        for holding in holders:
+            self._segments[holding.id].append(segment)
+        self._account(segment, share_of(nbytes, len(holders)))
+
+    def _account(self, segment: _Segment, more: int) -> None:
+        """Every holder of a segment accounts for so many bytes more."""
+        for holding in segment.holders.values():
+            self._alone[holding.id] += more
+            self.held[_share_of_role(holding.role)] += more
+            value = self._worth[holding.id] / max(self._alone[holding.id], 1)
+            self._order[holding.id] = (value, holding.last_used_s, holding.id)
+
+
+def _shared_alike(holdings: Iterable[Holding]) -> list[tuple[int, Sequence[Holding]]]:
+    """All objects, those that the same holdings need together: bytes, and who needs them."""
+    needing: dict[ObjectName, list[Holding]] = {}
+    sizes: dict[ObjectName, int] = {}
+    for holding in holdings:
+        sizes.update(holding.objects)
         for name in holding.objects:
-            nbytes, holders = self._bytes[name], self._holders[name]
-            before = share_of(nbytes, len(holders))
-            del holders[holding.id]
-            if not holders:
-                self.total -= nbytes
-                continue
-            more = share_of(nbytes, len(holders)) - before
-            for other in holders.values():
-                self.alone[other.id] += more
-                self.held[_share_of_role(other.role)] += more
+            needing.setdefault(name, []).append(holding)
+    alike: dict[tuple[EntryId, ...], tuple[int, Sequence[Holding]]] = {}
+    for name, holders in needing.items():
+        key = tuple(holding.id for holding in holders)
+        nbytes, _ = alike.get(key, (0, holders))
+        alike[key] = (nbytes + sizes[name], holders)
+    return list(alike.values())

@@ -160,7 +160,10 @@ class FileStorage:
         with failures_of(f"deleting {name}"), self._standing(way, leaf) as found:
             if found is None:
                 return 0
-            os.unlink(leaf, dir_fd=found.directory)
+            try:
+                os.unlink(leaf, dir_fd=found.directory)
+            except FileNotFoundError:
+                return 0  # another thread deleted it since
             self._account.freed(found.nbytes)
             return found.nbytes
 
@@ -168,7 +171,8 @@ class FileStorage:
         *way, leaf = self._parts(name)
         with failures_of(f"quarantining {name}"), self._standing(way, leaf) as found:
             if found is not None:
-                self._quarantine.take(found.directory, leaf, name, reason, found.nbytes)
+                with contextlib.suppress(FileNotFoundError):  # another thread took it since
+                    self._quarantine.take(found.directory, leaf, name, reason, found.nbytes)
 
     def names(self, prefix: str = "") -> Iterator[StoredObject]:
         self._check_open()

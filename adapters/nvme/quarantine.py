@@ -6,6 +6,7 @@ import os
 import threading
 from typing import Final
 
+from ...domain.errors import StorageFull
 from .object_tree import padded
 from .root_directory import FILE_MODE, RootDirectory
 from .space_account import SpaceAccount
@@ -42,12 +43,16 @@ class Quarantine:
         self._kept: dict[int, dict[str, int]] = {}
         self._fd: int | None = None
         self._settle()
-        self._find()
+        try:
+            self._find()
+        except BaseException:
+            self.close()
+            raise
         self._number = max(self._kept, default=0)
         self._prune()
 
     def take(self, directory: int, leaf: str, name: str, reason: str, nbytes: int) -> None:
-        """Move an object here; durable on return.
+        """Move an object here.
 
         Args:
             directory: a descriptor of where it stands.
@@ -69,8 +74,10 @@ class Quarantine:
                 return
             self._kept[self._number] = {kept: nbytes}
             self._write_reason(fd, f"{name}\n{reason}\n")
-            os.fsync(fd)
-            os.fsync(directory)
+            # It is out of the way. Should a power cut put it back, it is found to be bad again.
+            with contextlib.suppress(OSError):
+                os.fsync(fd)
+                os.fsync(directory)
             self._prune()
 
     def close(self) -> None:
@@ -103,27 +110,37 @@ class Quarantine:
     def _write_reason(self, fd: int, text: str) -> None:
         """Best effort: the object is out of the way, and that is what matters."""
         data = text.encode(errors="replace")[:REASON_BYTES_MAX]
+        nbytes = padded(len(data))
         name = f"{self._number:010d}.reason"
-        with contextlib.suppress(OSError):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(name, flags, FILE_MODE, dir_fd=fd)
-            self._account.found(padded(len(data)))
-            self._kept[self._number][name] = padded(len(data))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with contextlib.suppress(OSError, StorageFull):
+            self._account.admit(nbytes)
+            self._account.written(nbytes)
+            try:
+                file = os.open(name, flags, FILE_MODE, dir_fd=fd)
+            except OSError:
+                self._account.freed(nbytes)
+                raise
+            self._kept[self._number][name] = nbytes
             try:
                 os.write(file, data)
             finally:
                 os.close(file)
 
     def _prune(self) -> None:
-        """Delete the oldest until the bounds hold."""
+        """Delete the oldest until the bounds hold, or one cannot be deleted."""
         while self._kept and (
             len(self._kept) > self._count_max
             or sum(sum(files.values()) for files in self._kept.values()) > self._bytes_max
         ):
-            files = self._kept.pop(next(iter(self._kept)))
-            for name, nbytes in files.items():
-                os.unlink(name, dir_fd=self._fd)
-                self._account.freed(nbytes)
+            number, files = next(iter(self._kept.items()))
+            for name in list(files):
+                try:
+                    os.unlink(name, dir_fd=self._fd)
+                except OSError:
+                    return  # it goes on counting, and the next one that is taken tries again
+                self._account.freed(files.pop(name))
+            del self._kept[number]
 
 
 def _moved(leaf: str, directory: int, kept: str, quarantine: int) -> bool:

@@ -188,13 +188,16 @@ def _lock(root: int, path: Path) -> int:
         raise failure from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+    except BlockingIOError as error:
         holder = os.pread(fd, 20, 0).decode(errors="replace").strip()
         os.close(fd)
         raise StorageUnavailable(
             f"the cache directory {path} is in use by another server (process {holder or '?'}); "
             "give this one another directory"
         ) from error
+    except OSError as error:
+        os.close(fd)
+        raise storage_error(error, f"locking the cache directory {path}") from error
     # Who it is, for the message above; the lock itself is the descriptor's, and needs no room.
     with contextlib.suppress(OSError):
         os.ftruncate(fd, 0)

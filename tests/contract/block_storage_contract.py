@@ -26,25 +26,10 @@ ROOM = 1 << 30
 QUARANTINED_MAX = 3
 
 BAD_NAMES = [
-    "",
-    "a",
-    FOLDER,
-    f"{FOLDER}/",
-    f"/{FOLDER}/a",
-    f"{FOLDER}/../a",
-    f"{FOLDER}/./a",
-    f"{FOLDER}//a",
-    f"../{FOLDER}/a",
-    f"{FOLDER}/.hidden",
-    f"{FOLDER}/a\0b",
-    f"{FOLDER}/A",
-    f"{FOLDER}/a\n",
-    f"{FOLDER}/a.tmp-1",
-    f"{FOLDER}/{'a' * 161}",
-    f"{FOLDER}/a/b/c/d/e/f",
-    f"{FOLDER[:-1]}/a",
-    "catalog.db",
-    "quarantine/a",
+    *f"a {FOLDER} {FOLDER}/ /{FOLDER}/a {FOLDER}/../a {FOLDER}/./a {FOLDER}//a ../{FOLDER}/a".split(),
+    *f"{FOLDER}/.hidden {FOLDER}/A {FOLDER}/a.tmp-1 {FOLDER}/{'a' * 161} {FOLDER[:-1]}/a".split(),
+    *f"{FOLDER}/a/b/c/d/e/f catalog.db quarantine/a".split(),
+    *("", f"{FOLDER}/a\0b", f"{FOLDER}/a\n"),
 ]
 
 
@@ -369,6 +354,27 @@ class BlockStorageContract(ABC):
 
         assert sorted(written)[:5] == [0] * 5
         assert used(storage) == max(written) == len(self.content(storage, name))
+
+    def test_of_many_that_delete_or_quarantine_an_object_one_does(self) -> None:
+        storage = self.make_storage()
+        for number in range(4):
+            storage.put(A, [filled(2, number)])
+            begin = threading.Barrier(4)
+
+            def drop(share: int, begin: threading.Barrier = begin) -> int:
+                begin.wait()
+                if share == 0:
+                    storage.quarantine(A, "bad")
+                    return 0
+                return storage.delete(A)
+
+            with ThreadPoolExecutor(4) as threads:
+                freed = sum(threads.map(drop, range(4)))
+
+            assert freed in (0, 2 * PAGE)
+            assert list(storage.names()) == []
+        before = used(storage)
+        assert used(self.reopen(storage)) == before
 
     def test_threads_that_put_read_and_delete_do_not_disturb_each_other(self) -> None:
         storage = self.make_storage()

@@ -78,7 +78,7 @@ class Box:
             idle_tokens_min=GRID,
             idle_s=None,
         )
-        return DiskService(
+        service = DiskService(
             tier,
             self.jobs,
             engine.profile,
@@ -88,6 +88,8 @@ class Box:
             policy,
             staging_count=3,
         )
+        service.start()
+        return service
 
     def settle(self) -> None:
         """Let everything that goes on in the background come to its end."""
