@@ -2,32 +2,67 @@
 
 import logging
 import secrets
+import shutil
 import sys
+import threading
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from dependency_injector import containers, providers
 
 from . import __version__
+from .adapters.codec.plane_codec import PlaneCodec
+from .adapters.codec.rates import measure_rates
+from .adapters.codec.raw_codec import RawCodec
 from .adapters.gpu.loading import find_model, load_engine
 from .adapters.gpu.model_store import ModelLocation, ModelStore
 from .adapters.http.app import create_app
 from .adapters.http.server import Listener
 from .adapters.http.server import serve as serve_http
+from .adapters.nvme.drive_rate import read_rate
+from .adapters.nvme.nvme_storage import NvmeStorage
+from .adapters.sqlite.sqlite_catalog import SqliteCatalog
 from .adapters.system.clock import SystemClock
 from .adapters.system.engine_thread import EngineThread
+from .adapters.system.jobs import ThreadJobs
 from .adapters.telemetry.logs import configure_logging
 from .adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusTelemetry
 from .adapters.text.sampling_defaults import sampling_defaults
 from .adapters.text.tokenizer import load_tokenizer
 from .application.admission import Admission, Sources
+from .application.conversations import SavePolicy
+from .application.disk_service import LANES, DiskService
+from .application.disk_tier import DiskLimits, DiskTier
+from .application.durability import FlushReport
+from .application.object_store import ObjectStore
 from .application.scheduler import Limits, Scheduler
 from .application.service import Service
 from .domain.anchor_budget import AnchorBudget
+from .domain.codec_choice import CodecPolicy, choose_codec
+from .domain.disk_retention import Ages, Shares
+from .domain.errors import StorageError
 from .domain.fingerprint import Fingerprint, fingerprint_of
+from .domain.write_guard import WriteGuard
+from .ports.block_storage import BlockStorage
+from .ports.clock import Clock
+from .ports.codec import Codec
 from .ports.engine import Engine
+from .ports.jobs import Jobs
+from .ports.telemetry import Telemetry
 from .ports.tokenizer import Tokenizer
 from .settings import ServeSettings
+
+CATALOG_NAME: Final = "catalog.db"
+FREE_MIN: Final = 50 * 10**9
+HEADS_BYTES: Final = 16 * 10**9
+CONVERSATIONS_BYTES: Final = 64 * 10**9
+STAGING_BUFFERS: Final = 8
+SAVE_STEPS: Final = 16
+SHORT_STEPS: Final = 4
+LONG_STEPS: Final = 32
 
 _log = logging.getLogger("anchorline")
 
@@ -69,6 +104,151 @@ def _fingerprint(engine: Engine, tokenizer: Tokenizer) -> Fingerprint:
     return fingerprint_of({**engine.profile.facts, **tokenizer.facts})
 
 
+@dataclass(frozen=True, slots=True)
+class DiskPlan:
+    """Bytes of the disk tier, and where each figure comes from.
+
+    Attributes:
+        free_min: what stays free on the file system.
+    """
+
+    shares: Shares
+    free_min: int
+
+
+def disk_plan(settings: ServeSettings, total: int, free: int) -> DiskPlan:
+    """What the tier may take of a file system of `total` bytes with `free` bytes free.
+
+    A setting decides where there is one; else the large box's figure, or a part of a smaller disk.
+    """
+    free_min = settings.disk_free_min
+    if free_min is None:
+        free_min = min(FREE_MIN, total // 10)
+    usable = max(free - free_min, 0)
+    heads, conversations = settings.disk_heads_bytes_max, settings.disk_conversations_bytes_max
+    return DiskPlan(
+        Shares(
+            heads_bytes_max=min(HEADS_BYTES, usable // 5) if heads is None else heads,
+            conversations_bytes_max=(
+                min(CONVERSATIONS_BYTES, usable * 4 // 5)
+                if conversations is None
+                else conversations
+            ),
+        ),
+        free_min,
+    )
+
+
+def _disk(
+    settings: ServeSettings,
+    engine: Engine,
+    fingerprint: Fingerprint,
+    clock: Clock,
+    telemetry: Telemetry,
+    jobs: Jobs,
+) -> DiskService | None:
+    """The disk tier, or None: because it is off, or because its directory cannot be used."""
+    if settings.disk == "off" or settings.cache == "off":
+        return None
+    try:
+        return _opened_disk(settings, engine, fingerprint, clock, telemetry, jobs)
+    except StorageError as error:
+        _log.warning("serving without the disk tier: %s", error)
+        return None
+
+
+def _opened_disk(
+    settings: ServeSettings,
+    engine: Engine,
+    fingerprint: Fingerprint,
+    clock: Clock,
+    telemetry: Telemetry,
+    jobs: Jobs,
+) -> DiskService:
+    profile = engine.profile
+    storage, plan = _storage(settings)
+    try:
+        catalog = SqliteCatalog(settings.state_path / CATALOG_NAME)
+        store = ObjectStore(storage, _codec(settings, storage))
+        limits = DiskLimits(
+            plan.shares,
+            Ages(),
+            WriteGuard(settings.disk_day_bytes_max, LONG_STEPS * profile.grid.step),
+            settings.disk_admit_after,
+        )
+        tier = DiskTier(
+            store,
+            catalog,
+            clock,
+            telemetry,
+            profile,
+            fingerprint,
+            limits,
+            local_day=lambda: datetime.now().astimezone().date().isoformat(),
+        )
+        service = DiskService(
+            tier,
+            jobs,
+            profile,
+            engine.slots,
+            clock,
+            telemetry,
+            _save_policy(settings, profile.grid.step),
+            staging_count=STAGING_BUFFERS,
+        )
+        service.start()
+    except BaseException:
+        storage.close()
+        raise
+    _log.info(
+        "disk tier in %s: %d entries, heads up to %d bytes, conversations up to %d, %d stay free",
+        settings.state_path,
+        len(tier.entries()),
+        plan.shares.heads_bytes_max,
+        plan.shares.conversations_bytes_max,
+        plan.free_min,
+    )
+    return service
+
+
+def _storage(settings: ServeSettings) -> tuple[NvmeStorage, DiskPlan]:
+    """The opened storage.
+
+    Raises:
+        StorageError: the directory cannot be used; the message says why.
+    """
+    path = settings.state_path
+    near = next((above for above in (path, *path.parents) if above.is_dir()), Path("/"))
+    usage = shutil.disk_usage(near)
+    held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    plan = disk_plan(settings, usage.total, usage.free + held)
+    storage = NvmeStorage(path, bytes_max=plan.shares.pool, free_min=plan.free_min)
+    for notice in storage.notices:
+        _log.warning("%s", notice)
+    return storage, plan
+
+
+def _codec(settings: ServeSettings, storage: BlockStorage) -> Codec:
+    planes = PlaneCodec()
+    choice = choose_codec(
+        CodecPolicy(settings.disk_codec),
+        drive_bytes_per_s=read_rate(storage),
+        free_cores=1,
+        rates=measure_rates(planes),
+    )
+    _log.info("codec %s: %s", "on" if choice.compress else "off", choice.reason)
+    return planes if choice.compress else RawCodec(planes)
+
+
+def _save_policy(settings: ServeSettings, step: int) -> SavePolicy:
+    return SavePolicy(
+        evicted_tokens_min=settings.disk_save_tokens_min or SAVE_STEPS * step,
+        lost_tokens_min=SHORT_STEPS * step,
+        idle_tokens_min=SHORT_STEPS * step,
+        idle_s=settings.disk_idle_s or None,
+    )
+
+
 class Server(containers.DeclarativeContainer):
     """A server's parts; it is given its settings, and where its model's files are."""
 
@@ -81,8 +261,16 @@ class Server(containers.DeclarativeContainer):
     tokenizer = providers.Singleton(load_tokenizer, location.provided.source)
     engine = providers.Singleton(_engine, settings, location)
     fingerprint = providers.Singleton(_fingerprint, engine, tokenizer)
+    jobs = providers.Singleton(ThreadJobs, LANES)
+    disk = providers.Singleton(_disk, settings, engine, fingerprint, clock, telemetry, jobs)
     scheduler = providers.Singleton(
-        Scheduler, engine, tokenizer, clock, telemetry, providers.Singleton(_limits, settings)
+        Scheduler,
+        engine,
+        tokenizer,
+        clock,
+        telemetry,
+        providers.Singleton(_limits, settings),
+        disk,
     )
     engine_thread = providers.Singleton(
         EngineThread, scheduler.provided.step, scheduler.provided.abort
@@ -135,6 +323,8 @@ def serve(settings: ServeSettings) -> None:
         listener.close()
         raise
     _log_profile(server.engine(), server.fingerprint(), settings)
+    if settings.disk_read_back == "on":
+        _read_back(server.scheduler())
     thread.start()
     serve_http(
         app,
@@ -144,7 +334,7 @@ def serve(settings: ServeSettings) -> None:
             "Anchorline %s serves %s on %s", __version__, location.name, url
         ),
         on_stopping=server.service().drain,
-        on_shutdown=lambda: _stop(thread, settings.shutdown_s),
+        on_shutdown=lambda: _stop(server, settings.shutdown_s),
     )
 
 
@@ -164,6 +354,37 @@ def _log_profile(engine: Engine, fingerprint: Fingerprint, settings: ServeSettin
     )
 
 
-def _stop(thread: EngineThread, timeout_s: float) -> None:
+def _read_back(scheduler: Scheduler) -> None:
+    """Bring the last conversation into its slot, before the first request may ask for it."""
+    tokens = scheduler.read_back()
+    if tokens:
+        _log.info("read back %d tokens of the last conversation", tokens)
+
+
+def _stop(server: Server, timeout_s: float) -> None:
+    """Make durable what can be resumed, and let everything go; bounded by `timeout_s`."""
+    thread: EngineThread = server.engine_thread()
+    disk: DiskService | None = server.disk()
+    if disk is not None:
+        _flush(server.service(), timeout_s)
     if not thread.stop(timeout_s):
         _log.warning("the engine is still busy after %g s and is left behind", timeout_s)
+        return
+    server.jobs().close(timeout_s)
+    if disk is not None:
+        disk.tier.close()
+
+
+def _flush(service: Service, timeout_s: float) -> None:
+    answered = threading.Event()
+    reports: list[FlushReport] = []
+
+    def answer(report: FlushReport) -> None:
+        reports.append(report)
+        answered.set()
+
+    service.flush(answer)
+    if not answered.wait(timeout_s):
+        _log.warning("not everything was durable after %g s", timeout_s)
+        return
+    _log.log(logging.INFO if reports[0].durable else logging.WARNING, "stopped: %s", reports[0])

@@ -117,6 +117,35 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         int, Meta(ge=2, le=4096), _about("Cache", "anchors that are kept in any case")
     ] = 5
 
+    disk: Annotated[Literal["on", "off"], _about("Disk", "keep state over restarts")] = "on"
+    disk_heads_bytes_max: Annotated[
+        ByteSize | None, _about("Disk", "for shared heads [16 GB, less on a small disk]")
+    ] = None
+    disk_conversations_bytes_max: Annotated[
+        ByteSize | None, _about("Disk", "for conversations [64 GB, less on a small disk]")
+    ] = None
+    disk_free_min: Annotated[
+        ByteSize | None, _about("Disk", "that stays free [50 GB or a tenth of the disk]")
+    ] = None
+    disk_day_bytes_max: Annotated[ByteSize, Meta(ge=0), _about("Disk", "that a day may write")] = (
+        200 * 10**9
+    )
+    disk_admit_after: Annotated[
+        int, Meta(ge=1, le=1000), _about("Disk", "cold reads that make a head")
+    ] = 2
+    disk_save_tokens_min: Annotated[
+        Count | None, _about("Disk", "of a replaced conversation, to save it [16 grid steps]")
+    ] = None
+    disk_idle_s: Annotated[
+        float, Meta(ge=0, le=86400), _about("Disk", "idle seconds before a save; 0 is never")
+    ] = 30.0
+    disk_codec: Annotated[
+        Literal["auto", "on", "off"], _about("Disk", "compress what is stored")
+    ] = "auto"
+    disk_read_back: Annotated[
+        Literal["on", "off"], _about("Disk", "the last conversation at start")
+    ] = "on"
+
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         _about("Log", "least urgent lines that are shown"),
@@ -127,6 +156,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def models_path(self) -> Path:
         """The directory of models that were got."""
         return self.models_dir or self.cache_dir / "models"
+
+    @property
+    def state_path(self) -> Path:
+        """The directory of stored state."""
+        return self.cache_dir / "state"
 
     def shown(self) -> dict[str, object]:
         """Every setting by name, secrets masked: for logs."""

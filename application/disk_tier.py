@@ -353,6 +353,14 @@ class DiskTier:
             self._tolerate(lambda name=name: self._store.storage.delete(name))
         return len(stray)
 
+    def close(self) -> None:
+        """Write the age down and let the medium go."""
+        self._tolerate(
+            lambda: self._catalog.set_age_mark(AgeMark(self.now_s(), self._clock.wall()))
+        )
+        self._catalog.close()
+        self._store.storage.close()
+
     def clear(self) -> int:
         """Let everything go that nobody is reading; the bytes that became free."""
         before = self.space().used

@@ -9,9 +9,10 @@ is counted in objects, as they stand on the medium, and never as a sum over entr
 """
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 from .disk_index import share_of
 from .entry import EntryId, Role
@@ -128,10 +129,10 @@ def victims(
     pool = _Pool(holdings, now_s)
     chosen: list[tuple[Holding, Left]] = []
     while pool.total + incoming_bytes > limit:
-        groups, why = _first_to_go(pool, shares, limit, role, incoming_bytes)
-        victim = pool.least_valuable(groups)
-        if victim is None:
+        may_go, why = _may_go_first(pool, shares, limit, role, incoming_bytes)
+        if not may_go:
             return None
+        victim = min(may_go, key=pool.order)
         pool.let_go(victim)
         chosen.append((victim, why))
     # Who turns out to have shared everything with entries that stay has left for nothing.
@@ -153,93 +154,77 @@ _SHARES: Final[tuple[Role, ...]] = (Role.HEAD, Role.CONVERSATION)
 """The roles that shares are named by; all but heads live in the conversations' one."""
 
 
-_Group: TypeAlias = tuple[bool, Role]
-"""Whether of another arithmetic, and whose share it counts for."""
-
-
 def _share_of_role(role: Role) -> Role:
     return Role.HEAD if role is Role.HEAD else Role.CONVERSATION
 
 
-def _first_to_go(
+def _may_go_first(
     pool: "_Pool", shares: Shares, limit: int, role: Role, incoming_bytes: int
-) -> tuple[Sequence[_Group], Left]:
+) -> tuple[Sequence[Holding], Left]:
     """From whom the next victim is taken: foreign state, who is over its share, `role` itself.
 
     Args:
         limit: of the pool; where that is less than the shares, each share is less in proportion.
     """
-    foreign = [group for group in pool.groups if group[0]]
-    if any(pool.groups[group] for group in foreign):
+    may_go = [holding for holding in pool.holdings.values() if not holding.in_use]
+    foreign = [holding for holding in may_go if holding.foreign]
+    if foreign:
         return foreign, Left.FOREIGN
-    own_share = _share_of_role(role)
-    over = [
-        (False, share)
-        for share in _SHARES
-        if pool.held[share] + (incoming_bytes if share is own_share else 0)
-        > shares.of(share) * limit // max(shares.pool, 1)
-    ]
-    if any(pool.groups[group] for group in over):
-        return over, Left.SHARE
+    held = pool.held()
+    held[_share_of_role(role)] += incoming_bytes
+    over = {own for own in _SHARES if held[own] > shares.of(own) * limit // max(shares.pool, 1)}
+    from_over = [holding for holding in may_go if _share_of_role(holding.role) in over]
+    if from_over:
+        return from_over, Left.SHARE
     # Who is over its share is in use, all of it: then what comes in makes room among its own.
-    return [(False, own_share)], Left.ROOM
+    own_share = _share_of_role(role)
+    return [holding for holding in may_go if _share_of_role(holding.role) is own_share], Left.ROOM
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Segment:
     """Objects that the same entries need: most often a run of blocks below where prompts part."""
 
     nbytes: int
-    holders: dict[EntryId, Holding]
+    holders: set[EntryId]
 
 
 class _Pool:
     """What is held, object by object, while entries are let go."""
 
     def __init__(self, holdings: Iterable[Holding], now_s: float) -> None:
-        """Counts every object once; reads nothing else of the holdings later on."""
-        self.groups: dict[_Group, dict[EntryId, Holding]] = {
-            (foreign, share): {} for foreign in (True, False) for share in _SHARES
-        }
-        """Who may go."""
-        self.held: dict[Role, int] = dict.fromkeys(_SHARES, 0)
-        """By share: what its entries hold alone, with their shares of what others need too."""
+        """Counts every object once."""
+        self.holdings = {holding.id: holding for holding in holdings}
+        """Those that were not let go."""
         self.total = 0
-        self._alone: dict[EntryId, int] = {}
-        self._worth: dict[EntryId, float] = {}
-        self._order: dict[EntryId, tuple[float, float, EntryId]] = {}
-        self._segments: dict[EntryId, list[_Segment]] = {}
-        for holding in holdings:
-            if not holding.in_use:
-                group = (holding.foreign, _share_of_role(holding.role))
-                self.groups[group][holding.id] = holding
-            self._alone[holding.id] = 0
-            self._worth[holding.id] = holding.worth(now_s)
-            self._segments[holding.id] = []
-            if not holding.objects:
-                self._add_segment(holding.alone_bytes, [holding])
-        for nbytes, holders in _shared_alike(holdings):
-            self._add_segment(nbytes, holders)
+        self._worths = {one.id: one.worth(now_s) for one in self.holdings.values()}
+        # What each entry holds alone, with its share of what others need too.
+        self._alone = dict.fromkeys(self.holdings, 0)
+        self._segments: dict[EntryId, list[_Segment]] = {one: [] for one in self.holdings}
+        for segment in _segments_of(tuple(self.holdings.values())):
+            self.total += segment.nbytes
+            for entry_id in segment.holders:
+                self._segments[entry_id].append(segment)
+            self._account(segment, share_of(segment.nbytes, len(segment.holders)))
 
-    def least_valuable(self, groups: Iterable[_Group]) -> Holding | None:
-        """Of those that may go, in some groups."""
-        least = [
-            min(self.groups[group], key=self._order.__getitem__)
-            for group in groups
-            if self.groups[group]
-        ]
-        if not least:
-            return None
-        victim = min(least, key=self._order.__getitem__)
-        return next(group[victim] for group in self.groups.values() if victim in group)
+    def held(self) -> dict[Role, int]:
+        """By share: what its entries hold alone, with their shares of what others need too."""
+        held = dict.fromkeys(_SHARES, 0)
+        for holding in self.holdings.values():
+            held[_share_of_role(holding.role)] += self._alone[holding.id]
+        return held
+
+    def order(self, holding: Holding) -> tuple[float, float, EntryId]:
+        """The least goes first."""
+        value = self._worths[holding.id] / max(self._alone[holding.id], 1)
+        return value, holding.last_used_s, holding.id
 
     def let_go(self, victim: Holding) -> None:
         """Free what nobody else needs; others account for the rest from now on."""
-        del self.groups[victim.foreign, _share_of_role(victim.role)][victim.id]
-        self.held[_share_of_role(victim.role)] -= self._alone[victim.id]
+        del self.holdings[victim.id]
         for segment in self._segments[victim.id]:
             before = share_of(segment.nbytes, len(segment.holders))
-            del segment.holders[victim.id]
+            segment.holders.remove(victim.id)
             if segment.holders:
                 self._account(segment, share_of(segment.nbytes, len(segment.holders)) - before)
             else:
@@ -247,35 +232,28 @@ class _Pool:
 
     def is_smaller_without(self, victim: Holding) -> bool:
         """Whether anything became free with a victim, all the others gone too."""
-        return any(segment.nbytes and not segment.holders for segment in self._segments[victim.id])
-
-    def _add_segment(self, nbytes: int, holders: Sequence[Holding]) -> None:
-        segment = _Segment(nbytes, {holding.id: holding for holding in holders})
-        self.total += nbytes
-        for holding in holders:
-            self._segments[holding.id].append(segment)
-        self._account(segment, share_of(nbytes, len(holders)))
+        return any(
+            segment.nbytes > 0 and not segment.holders for segment in self._segments[victim.id]
+        )
 
     def _account(self, segment: _Segment, more: int) -> None:
         """Every holder of a segment accounts for so many bytes more."""
-        for holding in segment.holders.values():
-            self._alone[holding.id] += more
-            self.held[_share_of_role(holding.role)] += more
-            value = self._worth[holding.id] / max(self._alone[holding.id], 1)
-            self._order[holding.id] = (value, holding.last_used_s, holding.id)
+        alone = self._alone
+        for entry_id in segment.holders:
+            alone[entry_id] += more
 
 
-def _shared_alike(holdings: Iterable[Holding]) -> list[tuple[int, Sequence[Holding]]]:
-    """All objects, those that the same holdings need together: bytes, and who needs them."""
-    needing: dict[ObjectName, list[Holding]] = {}
+def _segments_of(holdings: Sequence[Holding]) -> list[_Segment]:
+    """All objects, those together that the same holdings need."""
+    needing: dict[ObjectName, list[EntryId]] = {}
     sizes: dict[ObjectName, int] = {}
     for holding in holdings:
         sizes.update(holding.objects)
         for name in holding.objects:
-            needing.setdefault(name, []).append(holding)
-    alike: dict[tuple[EntryId, ...], tuple[int, Sequence[Holding]]] = {}
+            needing.setdefault(name, []).append(holding.id)
+    nbytes: Counter[tuple[EntryId, ...]] = Counter()
     for name, holders in needing.items():
-        key = tuple(holding.id for holding in holders)
-        nbytes, _ = alike.get(key, (0, holders))
-        alike[key] = (nbytes + sizes[name], holders)
-    return list(alike.values())
+        nbytes[tuple(holders)] += sizes[name]
+    shared = [_Segment(size, set(holders)) for holders, size in nbytes.items()]
+    alone = [_Segment(one.alone_bytes, {one.id}) for one in holdings if not one.objects]
+    return [*shared, *alone]

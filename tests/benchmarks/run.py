@@ -12,8 +12,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
+# Read when huggingface_hub, tokenizers and torch are first imported, so set before any of them;
+# the last two as anchorline sets them, so that all that is compared runs under the same.
+os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["OMP_WAIT_POLICY"] = "passive"
+os.environ["GOMP_SPINCOUNT"] = "0"
 
 import decode
 import policy

@@ -513,7 +513,10 @@ def test_what_takes_the_same_again_and_again_is_expected_to_take_that(
     assert rate.seconds(nbytes, objects) == pytest.approx(seconds, rel=1e-6)
 
 
-@given(st.lists(st.tuples(st.integers(-1, 10**12), st.integers(-1, 500), st.floats(-1, 1e6))))
+SECONDS = st.sampled_from([-1.0, 0.0]) | st.floats(1e-9, 1e6)
+
+
+@given(st.lists(st.tuples(st.integers(-1, 10**12), st.integers(-1, 500), SECONDS)))
 def test_no_measurements_make_a_rate_that_is_none(
     measured: list[tuple[int, int, float]],
 ) -> None:
