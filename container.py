@@ -302,6 +302,46 @@ class Server(containers.DeclarativeContainer):
     )
 
 
+def build(settings: ServeSettings) -> Server:
+    """All parts of a server, its model loaded and its disk tier open; nothing runs yet.
+
+    Raises:
+        SettingsError: the device cannot be had.
+        ModelError: the model is not here, or its state could not be kept exactly.
+    """
+    location = ModelStore(settings.models_path).resolve(settings.model)
+    _log.info("loading %s", location.source)
+    files = find_model(location.source).directory
+    server = Server(settings=settings, location=location, files=files)
+    server.app()
+    _log_profile(server.engine(), server.fingerprint(), settings)
+    return server
+
+
+def start(server: Server) -> None:
+    """Bring the last conversation into its slot, then start the engine thread."""
+    if server.settings().disk_read_back == "on":
+        tokens = server.scheduler().read_back()
+        if tokens:
+            _log.info("read back %d tokens of the last conversation", tokens)
+    server.engine_thread().start()
+
+
+def stop(server: Server) -> None:
+    """Make durable what can be resumed, and let everything go; bounded by the settings."""
+    timeout_s = server.settings().shutdown_s
+    thread: EngineThread = server.engine_thread()
+    disk: DiskService | None = server.disk()
+    if disk is not None:
+        _flush(server.service(), timeout_s)
+    if not thread.stop(timeout_s):
+        _log.warning("the engine is still busy after %g s and is left behind", timeout_s)
+        return
+    server.jobs().close(timeout_s)
+    if disk is not None:
+        disk.tier.close()
+
+
 def serve(settings: ServeSettings) -> None:
     """Serve until a signal says to stop.
 
@@ -314,27 +354,19 @@ def serve(settings: ServeSettings) -> None:
     )
     listener = Listener(settings.host, settings.port)
     try:
-        location = ModelStore(settings.models_path).resolve(settings.model)
-        _log.info("loading %s", location.source)
-        files = find_model(location.source).directory
-        server = Server(settings=settings, location=location, files=files)
-        app, thread = server.app(), server.engine_thread()
+        server = build(settings)
     except BaseException:
         listener.close()
         raise
-    _log_profile(server.engine(), server.fingerprint(), settings)
-    if settings.disk_read_back == "on":
-        _read_back(server.scheduler())
-    thread.start()
+    start(server)
+    name = server.engine().profile.model
     serve_http(
-        app,
+        server.app(),
         listener,
         shutdown_s=settings.shutdown_s,
-        on_ready=lambda url: _log.info(
-            "Anchorline %s serves %s on %s", __version__, location.name, url
-        ),
+        on_ready=lambda url: _log.info("Anchorline %s serves %s on %s", __version__, name, url),
         on_stopping=server.service().drain,
-        on_shutdown=lambda: _stop(server, settings.shutdown_s),
+        on_shutdown=lambda: stop(server),
     )
 
 
@@ -352,27 +384,6 @@ def _log_profile(engine: Engine, fingerprint: Fingerprint, settings: ServeSettin
         settings.cache,
         fingerprint[:16],
     )
-
-
-def _read_back(scheduler: Scheduler) -> None:
-    """Bring the last conversation into its slot, before the first request may ask for it."""
-    tokens = scheduler.read_back()
-    if tokens:
-        _log.info("read back %d tokens of the last conversation", tokens)
-
-
-def _stop(server: Server, timeout_s: float) -> None:
-    """Make durable what can be resumed, and let everything go; bounded by `timeout_s`."""
-    thread: EngineThread = server.engine_thread()
-    disk: DiskService | None = server.disk()
-    if disk is not None:
-        _flush(server.service(), timeout_s)
-    if not thread.stop(timeout_s):
-        _log.warning("the engine is still busy after %g s and is left behind", timeout_s)
-        return
-    server.jobs().close(timeout_s)
-    if disk is not None:
-        disk.tier.close()
 
 
 def _flush(service: Service, timeout_s: float) -> None:

@@ -134,10 +134,15 @@ class EntryWrite:
         """Whether everything is durable, or has failed."""
         return self.copied and not self._pending
 
-    @property
-    def lines(self) -> list[int]:
-        """The lines whose anchors are part of it."""
-        return sorted(line for _, line, _ in self._kept)
+    def continues(self, chain: PromptChain) -> int:
+        """The highest line at which this entry will continue a prompt; 0 if it will not."""
+        lines = {line for _, line, _ in self._kept} | {anchor.line for anchor in self._anchors}
+        shared = [
+            line
+            for line in lines
+            if line < chain.length and chain.key(line) == self._chain.key(line)
+        ]
+        return max(shared, default=0)
 
     def step(self) -> Progress:
         """Copy one object out, if a buffer is free."""

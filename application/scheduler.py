@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
-from ..domain.entry import Role, Tier
+from ..domain.entry import Role, Source, Tier
 from ..domain.errors import (
     AnchorlineError,
     Cancelled,
@@ -195,6 +195,9 @@ class Scheduler:
     def _step_preparation(self, slot: Slot, preparation: Preparation, *, wait: bool) -> None:
         disk, placement = self._disk, preparation.placement
         assert disk is not None
+        if preparation.awaited is not None:
+            self._await_write(slot, preparation, preparation.awaited, wait=wait)
+            return
         if preparation.save is not None:
             progress = preparation.save.work.step()
             if preparation.save.work.copied:
@@ -226,6 +229,20 @@ class Scheduler:
             disk.restored(preparation.restore, self._clock.monotonic() - preparation.began_s)
             self._start(slot, preparation)
 
+    def _await_write(
+        self, slot: Slot, preparation: Preparation, awaited: Write, *, wait: bool
+    ) -> None:
+        """Wait for what is about to be durable: it was saved for just this prompt."""
+        disk, request = self._disk, preparation.request
+        assert disk is not None
+        if disk.writes.is_pending(awaited):
+            if disk.writes.step() is Progress.WAITING and wait:
+                disk.writes.wait()
+            return
+        preparation.awaited = None
+        preparation.placement = self._slots.place_again(slot, request, self._rate.seconds, disk)
+        preparation.save = self._save_displaced(request, preparation.placement)
+
     def _place_again(self, slot: Slot, preparation: Preparation, failure: RestoreFailed) -> None:
         """Stored state could not be used: take the next best way to start."""
         old = preparation.placement.decision
@@ -252,6 +269,10 @@ class Scheduler:
             refused=(*preparation.refused, *decision.refused),
             quarantined=len(preparation.refused),
         )
+        if slot.read_back and offer.tier is Tier.SLOT and offer.line:
+            # It was moved ahead of the request; told is where it came from.
+            decision = replace(decision, tier=Tier.DISK, source=Source.CONVERSATION)
+        slot.read_back = False
         decision = self._begin(request, slot, offer, decision)
         if self._disk is not None and placement.chain is not None:
             clean = slot.resident.taint.line == decision.cached
@@ -316,7 +337,7 @@ class Scheduler:
         entries = self._disk.tier.latest_conversations(len(self._slots.all))
         for slot, entry in zip(self._slots.all, entries, strict=False):
             if self._disk.read_back(slot.index, slot.resident, entry):
-                slot.session = entry.session
+                slot.session, slot.read_back = entry.session, True
         return sum(slot.resident.length for slot in self._slots.all)
 
     def clear_ram(self) -> int:
@@ -413,13 +434,22 @@ class Scheduler:
             request, sink = self._queue.popleft()
             placement = self._slots.place(request, self._rate.seconds, self._disk)
             slot = placement.slot
-            save = self._save_displaced(request, placement)
-            preparation = Preparation(request, sink, placement, self._clock.monotonic(), save)
-            if save is None and placement.continuation is None:
+            preparation = Preparation(request, sink, placement, self._clock.monotonic())
+            preparation.awaited = self._awaited(placement)
+            if preparation.awaited is None:
+                preparation.save = self._save_displaced(request, placement)
+            if preparation.is_ready:
                 self._start(slot, preparation)
             else:
                 slot.preparing = preparation
             self._report_load()
+
+    def _awaited(self, placement: Placement) -> Write | None:
+        """A write under way that will continue the prompt much further than what is on offer."""
+        if self._disk is None or placement.chain is None:
+            return None
+        enough = placement.offer.line + self._disk.conversations.policy.lost_tokens_min
+        return self._disk.writes.continuing(placement.chain, enough)
 
     def _save_displaced(self, request: GenerationRequest, placement: Placement) -> Write | None:
         """Begin to write the conversation that this request replaces, if it is worth it."""

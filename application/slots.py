@@ -28,6 +28,7 @@ class Slot:
         preparing: a request that waits for its state, or for another's to be saved.
         used: counts placements; the least one is least recently used.
         session: the hint of the conversation that is resident.
+        read_back: what is resident came from the medium at the start, and was not used yet.
     """
 
     index: int
@@ -36,6 +37,7 @@ class Slot:
     preparing: "Preparation | None" = None
     used: int = 0
     session: str | None = None
+    read_back: bool = False
 
     @property
     def idle(self) -> bool:
@@ -63,6 +65,7 @@ class Preparation:
     """A request that has a slot and whose prefill cannot begin yet.
 
     Attributes:
+        awaited: a write that will continue the prompt once it is durable; None when it is.
         save: the conversation that is about to lose its rows; None when they are copied.
         restore: under way; None before it begins.
         began_s: when the restore began.
@@ -72,10 +75,17 @@ class Preparation:
     sink: EventSink
     placement: Placement
     started_s: float
-    save: Write | None
+    awaited: Write | None = None
+    save: Write | None = None
     restore: Restore | None = None
     began_s: float = 0.0
     refused: tuple[Refusal, ...] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the prefill may begin at once."""
+        waits = self.awaited is not None or self.save is not None
+        return not waits and self.placement.continuation is None
 
 
 class Slots:

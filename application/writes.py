@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from ..domain.entry import EntryId, Role
 from ..domain.errors import StorageFull
+from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
 from .disk_tier import DiskTier, Skip
 from .entry_write import EntryWrite, Progress
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Write:
     """An entry on its way to the medium.
 
@@ -48,6 +49,18 @@ class Writes:
     def of_slot(self, slot: int) -> list[Write]:
         """The writes that copy from a slot, or did."""
         return [write for write in self._writes if write.slot == slot]
+
+    def continuing(self, chain: PromptChain, above: int) -> Write | None:
+        """A conversation that will continue a prompt above a line, once it is durable."""
+        for write in self._writes:
+            conversation = write.work.snapshot.role is Role.CONVERSATION
+            if conversation and write.work.continues(chain) > above:
+                return write
+        return None
+
+    def is_pending(self, write: Write) -> bool:
+        """Whether a write has not been settled."""
+        return write in self._writes
 
     def add(self, write: Write) -> None:
         """Take a write; its first copy is made by a later `step`."""

@@ -209,7 +209,7 @@ class _Pool:
 
     def held(self) -> dict[Role, int]:
         """By share: what its entries hold alone, with their shares of what others need too."""
-        held = dict.fromkeys(_SHARES, 0)
+        held: dict[Role, int] = dict.fromkeys(_SHARES, 0)
         for holding in self.holdings.values():
             held[_share_of_role(holding.role)] += self._alone[holding.id]
         return held

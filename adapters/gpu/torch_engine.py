@@ -82,7 +82,8 @@ class TorchEngine(Engine):
             layers = layers_of(config)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._slots = [self._prime(layers(window), window) for _ in range(slots)]
-        layout = self._slots[0].state.layout
+        self._states = tuple(slot.state for slot in self._slots)
+        layout = self._states[0].layout
         vocabulary, rate = self._measured_rate(grid, window)
         workspace = workspace_of(model, grid=grid, window=window, vocabulary=vocabulary)
         self._profile = EngineProfile(
@@ -105,7 +106,7 @@ class TorchEngine(Engine):
 
     @property
     def slots(self) -> Sequence[TorchSlotState]:
-        return [slot.state for slot in self._slots]
+        return self._states
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         return self._forward_chunk(slot, chunk, keep=1)[-1]

@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from anchorline.adapters.gpu.loading import find_model
 from anchorline.adapters.gpu.model_store import ModelStore
 from anchorline.application.admission import Admission
 from anchorline.application.calls import ChatCall, CompletionCall, GenerationWish, SamplingWish
@@ -19,7 +18,7 @@ from anchorline.application.request import (
     Written,
 )
 from anchorline.application.scheduler import Scheduler
-from anchorline.container import Server
+from anchorline.container import Server, build
 from anchorline.domain.conversation import Conversation, Message, Piece, PieceKind
 from anchorline.domain.tokens import TokenIds, token_ids
 from anchorline.settings import ServeSettings
@@ -31,17 +30,15 @@ _CITIES: Final = "Rome Paris Oslo Lima Cairo Delhi Vienna Athens Dublin Lisbon M
 
 
 def settings_of(model: str) -> ServeSettings:
-    """Everything as `anchorline serve` has it, but always in fp32."""
-    return ServeSettings(model=model, dtype="float32")
+    """As `anchorline serve` has it, but always in fp32, and with nothing kept on disk."""
+    return ServeSettings(model=model, dtype="float32", disk="off")
 
 
 def parts_of(model: str) -> Server:
-    """A server's parts, fetched and loaded when they are first asked for; nothing is started."""
+    """A server's parts, the model fetched if need be; nothing is started."""
     settings = settings_of(model)
-    store = ModelStore(settings.models_path)
-    store.get(model, lambda _: None)
-    location = store.resolve(model)
-    return Server(settings=settings, location=location, files=find_model(location.source).directory)
+    ModelStore(settings.models_path).get(model, lambda _: None)
+    return build(settings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,9 @@ def _served(model: str) -> Generator[ServedModel]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    dtype = settings_of(model).dtype
-    command = [sys.executable, "-m", "anchorline", "serve", model]
-    options = ["--port", str(port), "--dtype", dtype, "--log-level", "warning"]
+    settings = settings_of(model)
+    command = [sys.executable, "-m", "anchorline", "serve", model, "--port", str(port)]
+    options = ["--dtype", settings.dtype, "--disk", settings.disk, "--log-level", "warning"]
     process = subprocess.Popen([*command, *options])
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=START_S) as client:

@@ -26,9 +26,9 @@ ROOM = 1 << 30
 QUARANTINED_MAX = 3
 
 BAD_NAMES = [
-    *f"a {FOLDER} {FOLDER}/ /{FOLDER}/a {FOLDER}/../a {FOLDER}/./a {FOLDER}//a ../{FOLDER}/a".split(),
-    *f"{FOLDER}/.hidden {FOLDER}/A {FOLDER}/a.tmp-1 {FOLDER}/{'a' * 161} {FOLDER[:-1]}/a".split(),
-    *f"{FOLDER}/a/b/c/d/e/f catalog.db quarantine/a".split(),
+    *f"a {FOLDER} {FOLDER}/ /{FOLDER}/a {FOLDER}/../a {FOLDER}/./a {FOLDER}//a".split(),
+    *f"../{FOLDER}/a {FOLDER}/.hidden {FOLDER}/A {FOLDER}/a.tmp-1 {FOLDER[:-1]}/a".split(),
+    *f"{FOLDER}/{'a' * 161} {FOLDER}/a/b/c/d/e/f catalog.db quarantine/a".split(),
     *("", f"{FOLDER}/a\0b", f"{FOLDER}/a\n"),
 ]
 

@@ -1,6 +1,8 @@
 """Every storage against the block storage contract, and what each adds."""
 
+import dataclasses
 import errno
+import hashlib
 import os
 import random
 import tempfile
@@ -25,7 +27,11 @@ from anchorline.domain.errors import (
     StorageReadOnly,
     StorageUnavailable,
 )
+from anchorline.domain.object_format import place_parts
+from anchorline.domain.object_name import key_prefix, parse_name
+from anchorline.domain.prefix_key import PrefixKey
 from anchorline.domain.stored_entry import ObjectName
+from anchorline.domain.tokens import token_ids
 from anchorline.ports.block_storage import BlockStorage
 from contract.block_storage_contract import (
     QUARANTINED_MAX,
@@ -33,7 +39,13 @@ from contract.block_storage_contract import (
     BlockStorageContract,
 )
 from contract.file_storage_contract import FileStorageContract
-from support.stored_objects import check_object, make_object
+from support.stored_objects import (
+    check_object,
+    make_header,
+    make_object,
+    object_parts,
+    random_parts,
+)
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a tmpfs, wherever there is one
 
@@ -53,6 +65,38 @@ class TestCrashableStorage(BlockStorageContract):
     def overwrite(self, storage: BlockStorage, name: ObjectName, content: bytes) -> None:
         assert isinstance(storage, CrashableStorage)
         storage.overwrite(name, content)
+
+
+def test_prompts_whose_keys_collide_are_told_apart_by_their_ids() -> None:
+    storage = CrashableStorage()
+    chance = random.Random(17)
+    made: dict[tuple[int, ...], ObjectName] = {}
+    for number in range(500):
+        ids = tuple(chance.randrange(1000) for _ in range(8))
+        raws = random_parts(number, (100,))
+        header = dataclasses.replace(
+            make_header(raws),
+            token_ids=token_ids(ids),
+            key_ids=token_ids(ids),
+            key=PrefixKey(hashlib.sha256(str(ids).encode()).digest()[:1]),  # 8 bits
+        )
+        made[ids], parts = object_parts(place_parts(header), raws)
+        storage.put(made[ids], parts)
+    shared = 0
+
+    for ids, name in made.items():
+        identity = parse_name(name)
+        assert identity is not None
+        prefix = key_prefix(identity.fingerprint, identity.kind, identity.key)
+        candidates = {found.name for found in storage.names(prefix)}
+        shared += len(candidates) > 1
+        same_ids = {
+            candidate
+            for candidate in candidates
+            if tuple(check_object(storage, candidate).key_ids.tolist()) == ids
+        }
+        assert same_ids == {name}
+    assert shared > 250
 
 
 def crashed_at(step: str) -> tuple[CrashableStorage, ObjectName]:

@@ -187,6 +187,22 @@ class TestDamage(SqliteFiles):
 
         assert catalog.needs_rebuild or len(catalog.entries()) == 60
 
+    def test_damage_where_nobody_looks_at_the_start_is_seen_at_the_start(self) -> None:
+        self.healthy()
+        catalog = self.open()
+        catalog.count_cold(map(key, range(COLD_COUNTS_MAX)))
+        catalog.close()
+        connection = sqlite3.connect(self.path)
+        ((page,),) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'cold_counts'"
+        ).fetchall()
+        connection.close()
+        with self.path.open("r+b") as file:
+            file.seek(4096 * (page - 1))
+            file.write(bytes(4096))
+
+        self.check_made_again()
+
     def test_garbage_is_made_again_and_kept_for_a_look(self) -> None:
         garbage = random.Random(1).randbytes(50_000)
         self.path.write_bytes(garbage)

@@ -158,6 +158,30 @@ def test_space_that_must_stay_free_is_kept_while_others_write(disk: LoopMount) -
     storage.close()
 
 
+def test_room_that_one_put_was_promised_is_not_given_to_another(disk: LoopMount) -> None:
+    refused: list[str] = []
+
+    def put_another(step: str) -> None:
+        if step == "write" and not refused:
+            refused.append(step)
+            with pytest.raises(StorageFull, match="must stay so"):
+                storage.put(*make_object(2, LENGTHS))
+
+    storage = KINDS["direct"](disk.path / "root", bytes_max=ENDLESS)
+    storage.put(*make_object(1, (1,)))
+    storage.close()
+    floor = disk.free() - NBYTES * 3 // 2  # room for one of the two
+    storage = KINDS["direct"](
+        disk.path / "root", bytes_max=ENDLESS, free_min=floor, on_step=put_another
+    )
+
+    assert storage.put(*make_object(3, LENGTHS)) == NBYTES
+
+    assert refused == ["write"]
+    assert check_all(storage) == 2
+    storage.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_becomes_read_only_is_read_on_and_written_again_after_a_mount(
     disk: LoopMount, kind: str

@@ -206,7 +206,7 @@ def anchored(talk: Sequence[Turn], grid: int) -> list[int]:
 
 def _pair(talk: Talk) -> Generator[Pair]:
     def settings(cache: Literal["on", "off"]) -> ServeSettings:
-        return ServeSettings(model=talk.model, dtype="float32", cache=cache)
+        return ServeSettings(model=talk.model, dtype="float32", cache=cache, disk="off")
 
     require_model(talk.model)
     with (

@@ -11,11 +11,11 @@ import httpx
 import openai
 import pytest
 
-from anchorline.adapters.gpu.loading import find_model
 from anchorline.adapters.gpu.model_store import ModelStore
 from anchorline.adapters.http.server import HttpServer, Listener
-from anchorline.container import Server
+from anchorline.container import build, start, stop
 from anchorline.domain.errors import ModelError
+from anchorline.ports.engine import Engine
 from anchorline.settings import ServeSettings
 
 PATIENCE_S: Final = 120.0
@@ -29,11 +29,13 @@ class RunningServer:
     Attributes:
         model: the name it serves.
         grid: the step of its grid, in tokens.
+        engine: to look at its state between requests.
     """
 
     url: str
     model: str
     grid: int
+    engine: Engine
 
     @contextlib.contextmanager
     def openai(self) -> Generator[openai.OpenAI]:
@@ -59,30 +61,27 @@ class RunningServer:
 
 @contextlib.contextmanager
 def running_server(settings: ServeSettings) -> Generator[RunningServer]:
-    """Load the model and serve it on a free port; stop everything at the end of the block."""
-    location = ModelStore(settings.models_path).resolve(settings.model)
-    files = find_model(location.source).directory
-    parts = Server(settings=settings, location=location, files=files)
-    app, engine_thread = parts.app(), parts.engine_thread()
+    """Load the model and serve it on a free port; stop it in good order at the end of the block."""
+    parts = build(settings)
     ready: queue.Queue[str] = queue.Queue()
     http_server = HttpServer(
-        app,
+        parts.app(),
         Listener("127.0.0.1", 0),
         shutdown_s=PATIENCE_S,
         on_ready=ready.put,
         on_stopping=parts.service().drain,
     )
     thread = threading.Thread(target=http_server.run, name="test-http")
-    engine_thread.start()
+    start(parts)
     thread.start()
     try:
         profile = parts.engine().profile
-        yield RunningServer(ready.get(timeout=PATIENCE_S), profile.model, profile.grid.step)
+        url = ready.get(timeout=PATIENCE_S)
+        yield RunningServer(url, profile.model, profile.grid.step, parts.engine())
     finally:
         http_server.stop()
         thread.join(PATIENCE_S)
-        stopped = engine_thread.stop(PATIENCE_S)
-    assert stopped, "the engine thread is busy"
+        stop(parts)
     assert not thread.is_alive(), "the server goes on"
 
 

@@ -324,6 +324,12 @@ class TestNames:
         assert content_digest([changed, *others]) != content_digest([first, *others])
         assert content_digest([*others, first]) != content_digest([first, *others])
 
+    @pytest.mark.parametrize("sums", [Sums(1, 3), Sums(2, 2)])
+    def test_the_digest_tells_parts_apart_by_either_sum(self, sums: Sums) -> None:
+        part = dataclasses.replace(make_header(RAWS).parts[0], sums=Sums(1, 2))
+
+        assert content_digest([part]) != content_digest([dataclasses.replace(part, sums=sums)])
+
     def test_two_fingerprints_never_share_a_name(self) -> None:
         header = make_header(RAWS)
         other = dataclasses.replace(header, fingerprint=fingerprint_of({"weights": "other"}))
