@@ -7,11 +7,10 @@ is the test.
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
-from ..domain.entry import Role, Source, Tier
 from ..domain.errors import (
     AnchorlineError,
     Cancelled,
@@ -23,21 +22,20 @@ from ..domain.errors import (
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
 from ..domain.sampling import Logits
-from ..domain.write_guard import WriteCause
 from ..ports.clock import Clock
 from ..ports.engine import Engine
 from ..ports.telemetry import Telemetry
 from ..ports.tokenizer import Tokenizer
+from .background import Background
 from .disk_service import DiskService
-from .durability import Flush, FlushReport
-from .entry_write import Progress
+from .durability import FlushReport
+from .figures import resident_entries, slot_stats
 from .generation import Generation
+from .preparing import Preparer
 from .recorder import Recorder
-from .request import Decision, EventSink, Failed, GenerationRequest, Queued, Refusal
-from .restore import RestoreFailed
-from .slots import Placement, Preparation, Slot, Slots, cold_decision
-from .stats import CacheStats, Cleared, EntryStats, SlotStats
-from .writes import Write
+from .request import Decision, EventSink, Failed, GenerationRequest, Queued
+from .slots import Preparation, Slot, Slots, cold_decision
+from .stats import CacheStats, Cleared, EntryStats
 
 RETRY_AFTER_S: Final = 5
 """What a client is told when the queue is full."""
@@ -96,8 +94,8 @@ class Scheduler:
         self._recorder = Recorder(telemetry, engine.profile.model)
         self._turn = _Turn.PREFILL
         self._draining = False
-        self._flushes: list[Flush] = []
-        self._active_s = clock.monotonic()
+        self._preparer = Preparer(self._disk, self._slots, self._rate, clock)
+        self._background = Background(self._disk, self._slots.all, clock)
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -164,11 +162,7 @@ class Scheduler:
         """Do one piece of work; False if there was none."""
         self._admit()
         worked = self._step_requests()
-        if worked:
-            self._active_s = self._clock.monotonic()
-        if self._disk is None:
-            return worked
-        return self._step_background(self._disk, idle=not worked) or worked
+        return self._background.step(idle=not worked) or worked
 
     def _step_requests(self) -> bool:
         """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
@@ -189,90 +183,15 @@ class Scheduler:
         """One piece of what keeps requests from their prefill; whether any waits."""
         preparing = [(slot, slot.preparing) for slot in self._slots.all if slot.preparing]
         for slot, preparation in preparing:
-            self._step_preparation(slot, preparation, wait=wait and len(preparing) == 1)
+            if self._preparer.step(preparation, wait=wait and len(preparing) == 1):
+                self._start(slot, preparation)
         return bool(preparing)
-
-    def _step_preparation(self, slot: Slot, preparation: Preparation, *, wait: bool) -> None:
-        disk, placement = self._disk, preparation.placement
-        assert disk is not None
-        if preparation.awaited is not None:
-            self._await_write(slot, preparation, preparation.awaited, wait=wait)
-            return
-        if preparation.save is not None:
-            progress = preparation.save.work.step()
-            if preparation.save.work.copied:
-                preparation.save = None
-            elif progress is Progress.WAITING and wait:
-                disk.writes.wait()
-            return
-        if placement.continuation is None:
-            self._start(slot, preparation)
-            return
-        if preparation.restore is None:
-            preparation.began_s = self._clock.monotonic()
-            preparation.restore = disk.restore(
-                placement.continuation,
-                slot.index,
-                slot.resident,
-                preparation.request,
-                placement.decision.shared,
-            )
-        try:
-            progress = preparation.restore.step(wait=wait)
-        except RestoreFailed as failure:
-            disk.failed(preparation.restore, failure)
-            self._place_again(slot, preparation, failure)
-            return
-        if progress is Progress.WAITING and wait:
-            disk.writes.wait()
-        if progress is Progress.DONE:
-            disk.restored(preparation.restore, self._clock.monotonic() - preparation.began_s)
-            self._start(slot, preparation)
-
-    def _await_write(
-        self, slot: Slot, preparation: Preparation, awaited: Write, *, wait: bool
-    ) -> None:
-        """Wait for what is about to be durable: it was saved for just this prompt."""
-        disk, request = self._disk, preparation.request
-        assert disk is not None
-        if disk.writes.is_pending(awaited):
-            if disk.writes.step() is Progress.WAITING and wait:
-                disk.writes.wait()
-            return
-        preparation.awaited = None
-        preparation.placement = self._slots.place_again(slot, request, self._rate.seconds, disk)
-        preparation.save = self._save_displaced(request, preparation.placement)
-
-    def _place_again(self, slot: Slot, preparation: Preparation, failure: RestoreFailed) -> None:
-        """Stored state could not be used: take the next best way to start."""
-        old = preparation.placement.decision
-        why = Refusal(old.source, old.cached, str(failure)[:120])
-        preparation.refused = (why, *preparation.refused)
-        preparation.restore = None
-        # Not offered again, so this ends; a medium that fails is not asked a second time.
-        disk = self._disk if failure.damaged else None
-        preparation.placement = self._slots.place_again(
-            slot, preparation.request, self._rate.seconds, disk
-        )
 
     def _start(self, slot: Slot, preparation: Preparation) -> None:
         """Everything a prefill needs is there: begin it."""
         request, placement = preparation.request, preparation.placement
         slot.preparing = None
-        offer, decision = placement.offer, placement.decision
-        if preparation.restore is not None:
-            restored = self._clock.monotonic() - preparation.began_s
-            decision = replace(decision, restore_s=restored)
-            offer = self._slots.resident_offer(slot, request, offer.line)
-        decision = replace(
-            decision,
-            refused=(*preparation.refused, *decision.refused),
-            quarantined=len(preparation.refused),
-        )
-        if slot.read_back and offer.tier is Tier.SLOT and offer.line:
-            # It was moved ahead of the request; told is where it came from.
-            decision = replace(decision, tier=Tier.DISK, source=Source.CONVERSATION)
-        slot.read_back = False
+        offer, decision = self._preparer.outcome(preparation)
         decision = self._begin(request, slot, offer, decision)
         if self._disk is not None and placement.chain is not None:
             clean = slot.resident.taint.line == decision.cached
@@ -294,51 +213,22 @@ class Scheduler:
     def _give_up(self, slot: Slot, preparation: Preparation) -> None:
         """The client of a request that is being prepared has left."""
         slot.preparing = None
-        if preparation.restore is not None and self._disk is not None:
-            self._disk.abandoned(preparation.restore)
+        self._preparer.give_up(preparation)
         self._drop_unstarted(preparation.request, preparation.sink)
-
-    def _step_background(self, disk: DiskService, *, idle: bool) -> bool:
-        """Copy a block out, save what nobody used for a while, answer who waits for durability."""
-        progress = disk.step(idle=idle)
-        if progress is Progress.DONE and idle:
-            self._save_idle(disk)
-        self._step_flushes(disk)
-        return progress is Progress.WORKED or (idle and disk.writes.pending > 0)
-
-    def _save_idle(self, disk: DiskService) -> None:
-        policy = disk.conversations.policy
-        if policy.idle_s is None or self._clock.monotonic() - self._active_s < policy.idle_s:
-            return
-        self._active_s = self._clock.monotonic()
-        for slot in self._slots.all:
-            if slot.resident.length >= policy.idle_tokens_min:
-                disk.conversations.save(
-                    slot.index, slot.resident, slot.session, WriteCause.EVICTION
-                )
 
     def flush(self, answer: Callable[[FlushReport], None]) -> None:
         """Make every conversation durable that can be resumed; `answer` is told how that went.
 
         A slot that is busy is written once its request has ended. Answered by later steps.
         """
-        if self._disk is None:
-            answer(FlushReport.without_tier())
-            return
-        self._flushes.append(Flush(self._disk, self._slots.all, answer))
+        self._background.flush(answer)
 
     def read_back(self) -> int:
         """Bring the newest conversations into the empty slots, before the first request.
 
         Blocks; returns how many tokens stand in slots now.
         """
-        if self._disk is None:
-            return 0
-        entries = self._disk.tier.latest_conversations(len(self._slots.all))
-        for slot, entry in zip(self._slots.all, entries, strict=False):
-            if self._disk.read_back(slot.index, slot.resident, entry):
-                slot.session, slot.read_back = entry.session, True
-        return sum(slot.resident.length for slot in self._slots.all)
+        return self._background.read_back()
 
     def clear_ram(self) -> int:
         """Forget what idle slots hold; how many tokens that were."""
@@ -356,9 +246,6 @@ class Scheduler:
         """The tier on a medium, if there is one."""
         return self._disk
 
-    def _step_flushes(self, disk: DiskService) -> None:
-        self._flushes = [flush for flush in self._flushes if not flush.step()]
-
     def _fence(self, slot: Slot, line: int) -> None:
         if self._disk is not None:
             self._disk.writes.fence(slot.index, line)
@@ -368,7 +255,7 @@ class Scheduler:
         profile, anchors = self._engine.profile, self._limits.anchors
         return CacheStats(
             enabled=self._limits.cache_enabled,
-            slots=tuple(self._slot_stats(slot) for slot in self._slots.all),
+            slots=tuple(slot_stats(self._engine, slot) for slot in self._slots.all),
             anchor_bytes_max=anchors.bytes_max,
             anchor_count_max=anchors.capacity(profile.layout.section_bytes),
             section_bytes=profile.layout.section_bytes,
@@ -388,7 +275,7 @@ class Scheduler:
     def entries(self) -> tuple[EntryStats, ...]:
         """Everything that is kept: residents first."""
         stored = [] if self._disk is None else self._disk.tier.entry_stats()
-        return (*self._resident_entries(), *stored)
+        return (*resident_entries(self._engine, self._slots.all), *stored)
 
     def clear(self, *, ram: bool, disk: bool) -> Cleared:
         """Forget what nothing is using."""
@@ -396,34 +283,6 @@ class Scheduler:
             ram_tokens=self.clear_ram() if ram else 0,
             disk_bytes=self._disk.tier.clear() if disk and self._disk is not None else 0,
         )
-
-    def _resident_entries(self) -> list[EntryStats]:
-        profile = self._engine.profile
-        found: list[EntryStats] = []
-        for slot in self._slots.all:
-            resident = slot.resident
-            last = resident.end_anchor or (resident.anchors[-1] if resident.anchors else None)
-            if last is None:
-                continue
-            gate = resident.taint.gate(last.line, last.kind, profile.row_invariant)
-            _, copies = self._engine.slots[slot.index].captured()
-            held = resident.length * profile.layout.row_bytes + copies
-            found.append(
-                EntryStats(
-                    id=f"slot-{slot.index}",
-                    role=Role.RESIDENT.value,
-                    tier=Tier.SLOT.value,
-                    tokens=last.line,
-                    bytes_alone=held,
-                    bytes_all=held,
-                    hits=0,
-                    age_s=0.0,
-                    gate=gate.value,
-                    session=slot.session,
-                    foreign=False,
-                )
-            )
-        return found
 
     def _running(self) -> list[Slot]:
         return [slot for slot in self._slots.all if slot.running is not None]
@@ -434,33 +293,12 @@ class Scheduler:
             request, sink = self._queue.popleft()
             placement = self._slots.place(request, self._rate.seconds, self._disk)
             slot = placement.slot
-            preparation = Preparation(request, sink, placement, self._clock.monotonic())
-            preparation.awaited = self._awaited(placement)
-            if preparation.awaited is None:
-                preparation.save = self._save_displaced(request, placement)
+            preparation = self._preparer.begin(request, sink, placement)
             if preparation.is_ready:
                 self._start(slot, preparation)
             else:
                 slot.preparing = preparation
             self._report_load()
-
-    def _awaited(self, placement: Placement) -> Write | None:
-        """A write under way that will continue the prompt much further than what is on offer."""
-        if self._disk is None or placement.chain is None:
-            return None
-        enough = placement.offer.line + self._disk.conversations.policy.lost_tokens_min
-        return self._disk.writes.continuing(placement.chain, enough)
-
-    def _save_displaced(self, request: GenerationRequest, placement: Placement) -> Write | None:
-        """Begin to write the conversation that this request replaces, if it is worth it."""
-        disk, slot = self._disk, placement.slot
-        if disk is None:
-            return None
-        same = request.session is not None and request.session == slot.session
-        shared = placement.decision.shared
-        if not disk.conversations.must_save(slot.resident, shared, same_session=same):
-            return None
-        return disk.conversations.save(slot.index, slot.resident, slot.session, WriteCause.EVICTION)
 
     def _begin(
         self, request: GenerationRequest, slot: Slot, offer: Offer, decision: Decision
@@ -565,21 +403,8 @@ class Scheduler:
         sink(Failed(Cancelled("the request was cancelled while it waited")))
         self._report_load()
 
-    def _slot_stats(self, slot: Slot) -> SlotStats:
-        resident = slot.resident
-        _, anchor_bytes = self._engine.slots[slot.index].captured()
-        return SlotStats(
-            slot=slot.index,
-            length=resident.length,
-            taint=resident.taint.line,
-            anchors=tuple(anchor.line for anchor in resident.anchors),
-            end=None if resident.end is None else resident.end.line,
-            anchor_bytes=anchor_bytes,
-            busy=not slot.idle,
-        )
-
     def _report_slot(self, slot: Slot) -> None:
-        self._recorder.slot(self._slot_stats(slot))
+        self._recorder.slot(slot_stats(self._engine, slot))
 
     def _report_load(self) -> None:
         self._recorder.load(queued=len(self._queue), running=len(self._running()))

@@ -80,6 +80,7 @@ class Preparation:
     restore: Restore | None = None
     began_s: float = 0.0
     refused: tuple[Refusal, ...] = ()
+    quarantined: int = 0
 
     @property
     def is_ready(self) -> bool:

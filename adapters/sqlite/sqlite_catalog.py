@@ -1,6 +1,7 @@
 """The index of a storage, as an SQLite database."""
 
 import contextlib
+import gc
 import sqlite3
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -66,7 +67,11 @@ class SqliteCatalog:
         self._touched: set[EntryId] = set()
         self._age_mark_changed = False
         try:
-            with storage_errors(f"reading the catalog {self._path}"), damage_found():
+            with (
+                storage_errors(f"reading the catalog {self._path}"),
+                damage_found(),
+                _no_collection(),
+            ):
                 self._entries = _read_entries(connection)
                 self._references = Counter(
                     part.name
@@ -266,6 +271,21 @@ class SqliteCatalog:
             self._references[part.name] -= 1
             if not self._references[part.name]:
                 del self._references[part.name]
+
+
+@contextmanager
+def _no_collection() -> Generator[None]:
+    """Keeps the cycle collector from walking 100,000 new objects, none of them in a cycle.
+
+    It took 90 of 200 ms of a start with that many.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Run:

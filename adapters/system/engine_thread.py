@@ -4,8 +4,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from ...domain.errors import AnchorlineError, Draining, EngineError
+
+IDLE_TICK_S: Final = 1.0
+"""How often an idle engine steps all the same, for what is due by the clock."""
 
 _log = logging.getLogger("anchorline.engine")
 
@@ -59,7 +63,7 @@ class EngineThread:
     def _take_calls(self, *, wait: bool) -> None:
         while True:
             try:
-                call = self._calls.get(block=wait)
+                call = self._calls.get(block=wait, timeout=IDLE_TICK_S if wait else None)
             except queue.Empty:
                 return
             wait = False
