@@ -169,6 +169,8 @@ def _opened_disk(
     storage, plan = _storage(settings)
     try:
         catalog = SqliteCatalog(settings.state_path / CATALOG_NAME)
+        if catalog.damage is not None:
+            _log.warning("%s", catalog.damage)
         store = ObjectStore(storage, _codec(settings, storage))
         limits = DiskLimits(
             plan.shares,

@@ -28,10 +28,10 @@ from .restore import Expected, ReadLanes, Restore, RestoreFailed
 from .staging import StagingPool
 from .writes import Writes
 
-CONVERSATION_LANE: Final = "conversations"
-HEAD_LANE: Final = "heads"
+CONVERSATION_LANES: Final = ("conversations-0", "conversations-1")
+HEAD_LANES: Final = ("heads-0", "heads-1")
 READ_LANES: Final = ("read-0", "read-1")
-LANES: Final = {CONVERSATION_LANE: 64, HEAD_LANE: 64, READ_LANES[0]: 64, READ_LANES[1]: 64}
+LANES: Final = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
 """How many jobs may wait, by lane; more than there are staging buffers."""
 
 TIDY_EVERY_S: Final = 60.0
@@ -193,10 +193,10 @@ class DiskService:
     def _write_conversation(
         self, slot: int, snapshot: Snapshot, chain: PromptChain, anchors: Sequence[Anchor]
     ) -> EntryWrite:
-        return self._entry_write(slot, snapshot, chain, anchors, CONVERSATION_LANE)
+        return self._entry_write(slot, snapshot, chain, anchors, CONVERSATION_LANES)
 
     def _write_head(self, slot: int, snapshot: Snapshot, chain: PromptChain) -> EntryWrite:
-        return self._entry_write(slot, snapshot, chain, (), HEAD_LANE)
+        return self._entry_write(slot, snapshot, chain, (), HEAD_LANES)
 
     def _entry_write(
         self,
@@ -204,9 +204,9 @@ class DiskService:
         snapshot: Snapshot,
         chain: PromptChain,
         anchors: Sequence[Anchor],
-        lane: str,
+        lanes: Sequence[str],
     ) -> EntryWrite:
-        medium = Medium(self.tier.store, self._jobs, self.pool, lane, self.tier.pin)
+        medium = Medium(self.tier.store, self._jobs, self.pool, lanes, self.tier.pin)
         layout = self._profile.layout
         return EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
 

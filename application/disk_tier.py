@@ -14,6 +14,7 @@ from ..domain.entry import EntryId, Role, Source, Tier
 from ..domain.errors import StorageError
 from ..domain.fingerprint import Fingerprint
 from ..domain.measured_rate import MeasuredRate
+from ..domain.object_name import parse_name
 from ..domain.offers import Offer
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredEntry
@@ -115,8 +116,11 @@ class DiskTier:
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
         mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
-        self._age = AgeClock(mark.age_s, mark.wall_s, clock.wall(), clock.monotonic())
-        for entry in catalog.entries():
+        entries = catalog.entries()
+        # A mark may be lost where entries are not; age never goes back behind them.
+        newest_s = max([mark.age_s, *(entry.last_used_s for entry in entries)])
+        self._age = AgeClock(newest_s, mark.wall_s, clock.wall(), clock.monotonic())
+        for entry in entries:
             self._take(entry)
 
     # --- what is there ----------------------------------------------------------------------------
@@ -274,17 +278,20 @@ class DiskTier:
 
         The medium's own limit, and what must stay free on it, count as well.
         """
-        going = victims(self._holdings(), self._limits.shares, role, incoming_bytes, self.now_s())
-        if going is None:
-            return False
-        for entry_id, why in going:
+        held, free = self._index.nbytes + self._foreign_bytes(), self.space().free
+        if held + incoming_bytes <= self._limits.shares.pool and incoming_bytes <= free:
+            return True
+        going = victims(
+            self._holdings(),
+            self._limits.shares,
+            role,
+            incoming_bytes,
+            self.now_s(),
+            bytes_max=held + free,
+        )
+        for entry_id, why in going or ():
             self._leave(entry_id, why)
-        while self.space().free < incoming_bytes:
-            extra = self._least_valuable()
-            if extra is None:
-                return False
-            self._leave(extra, Left.ROOM)
-        return True
+        return going is not None and self.space().free >= incoming_bytes
 
     def commit(self, entry: StoredEntry, bytes_written: int) -> bool:
         """Take a new entry whose objects are durable; whether the catalog could.
@@ -348,7 +355,11 @@ class DiskTier:
         committed, and may bring deleted ones back.
         """
         needed = {name for entry in self.entries() for name in _objects(entry)}
-        stray = [one.name for one in self._store.storage.names() if one.name not in needed]
+        stray = [
+            one.name
+            for one in self._store.storage.names()
+            if one.name not in needed and parse_name(one.name) is not None
+        ]
         for name in sorted(stray):
             self._tolerate(lambda name=name: self._store.storage.delete(name))
         return len(stray)
@@ -414,12 +425,8 @@ class DiskTier:
             return sum(part.nbytes for part in (*entry.blocks, *entry.anchors))
         return self._index.held_alone(entry)
 
-    def _least_valuable(self) -> EntryId | None:
-        now_s = self.now_s()
-        may_go = [holding for holding in self._holdings() if not holding.in_use]
-        if not may_go:
-            return None
-        return min(may_go, key=lambda one: (not one.foreign, one.value(now_s), one.id)).id
+    def _foreign_bytes(self) -> int:
+        return sum(sum(_objects(entry).values()) for entry in self._foreign.values())
 
     def _leave(self, entry_id: EntryId, why: Left) -> None:
         entry = self._index.entry(entry_id) or self._foreign.get(entry_id)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.end import End
 from ..domain.entry import Role
-from ..domain.errors import StorageError, Unavailable
+from ..domain.errors import ObjectCorrupt, StorageError, Unavailable
 from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.layout import Layout
@@ -24,7 +24,15 @@ from ..domain.tokens import TokenIds
 from ..ports.block_storage import ByteArray
 from ..ports.gpu_state import SlotState
 from ..ports.jobs import JobHandle, Jobs, JobStatus
-from .object_store import ObjectStore, draft_parts, name_of, part_views, row_parts, section_parts
+from .object_store import (
+    ObjectStore,
+    Written,
+    draft_parts,
+    name_of,
+    part_views,
+    row_parts,
+    section_parts,
+)
 from .staging import StagingPool
 
 
@@ -63,7 +71,7 @@ class _Pending:
     handle: JobHandle
     name: ObjectName
     buffer: ByteArray
-    written: list[int] = field(default_factory=list[int])
+    written: list[Written] = field(default_factory=list[Written])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,8 @@ class Medium:
     """What entry writes share.
 
     Attributes:
-        lane: where objects are encoded and written.
+        lanes: where objects are encoded and written, in turn: each write waits for the drive
+            twice, and two at a time keep it busy.
         pin: keeps an object from being deleted until it is unpinned; the bytes of one that is
             stored and needed by some entry, else None.
     """
@@ -79,7 +88,7 @@ class Medium:
     store: ObjectStore
     jobs: Jobs
     pool: StagingPool
-    lane: str
+    lanes: Sequence[str]
     pin: Callable[[ObjectName], int | None]
 
 
@@ -90,6 +99,7 @@ class EntryWrite:
         failure: why the entry cannot be committed, if it cannot.
         bytes_written: to the medium, for this entry.
         names: the objects it has pinned; whoever settles it unpins them.
+        damaged: objects that stood under a name to be written, and were no such thing.
         dropped: objects that were given up because their bytes were about to change.
     """
 
@@ -122,6 +132,7 @@ class EntryWrite:
         self.failure: StorageError | Unavailable | None = None
         self.bytes_written = 0
         self.names: list[ObjectName] = []
+        self.damaged: list[ObjectName] = []
         self.dropped = 0
 
     @property
@@ -275,11 +286,12 @@ class EntryWrite:
         return name in self._sizes or any(pending.name == name for pending in self._pending)
 
     def _submit(self, draft: ObjectHeader, name: ObjectName, buffer: ByteArray) -> None:
-        written: list[int] = []
-        store = self._medium.store
+        written: list[Written] = []
+        store, lanes = self._medium.store, self._medium.lanes
+        lane = lanes[len(self.names) % len(lanes)]
         try:
             handle = self._medium.jobs.submit(
-                self._medium.lane, lambda: written.append(store.write(draft, buffer))
+                lane, lambda: written.append(store.write(draft, buffer))
             )
         except Unavailable as full:
             self._medium.pool.release(buffer)
@@ -297,9 +309,11 @@ class EntryWrite:
             self._medium.pool.release(pending.buffer)
             error = self._medium.jobs.result(pending.handle)
             if error is None:
-                self._sizes[pending.name] = pending.written[0]
-                self.bytes_written += pending.written[0]
+                self._sizes[pending.name] = pending.written[0].nbytes
+                self.bytes_written += pending.written[0].written
             elif isinstance(error, StorageError):
+                if isinstance(error, ObjectCorrupt):
+                    self.damaged.append(pending.name)
                 self._fail(error)
             else:
                 raise error

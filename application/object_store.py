@@ -58,6 +58,19 @@ class StoredState:
     parts: Mapping[str, ByteArray]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write left on the medium.
+
+    Attributes:
+        nbytes: that the object takes.
+        written: that were written now; 0 if the object was there.
+    """
+
+    nbytes: int
+    written: int
+
+
 def row_parts(views: Sequence[View], tokens: int) -> tuple[PartSpec, ...]:
     """The parts of a block of `tokens` rows."""
     specs = tuple(PartSpec(view.name, view.dtype, (tokens, *view.row_shape)) for view in views)
@@ -125,16 +138,13 @@ class ObjectStore:
     def storage(self) -> BlockStorage:
         return self._storage
 
-    def write(self, draft: ObjectHeader, payload: ByteArray) -> int:
+    def write(self, draft: ObjectHeader, payload: ByteArray) -> Written:
         """Encode and store an object; durable on return.
 
         Args:
             draft: names the parts, with the sums of their bytes.
             payload: the parts where `part_views` puts them, each filled up to whole lines; the
                 fill is zeroed, the parts are not modified. Free again on return.
-
-        Returns:
-            The bytes the object takes on the medium, whether they were written now or before.
 
         Raises:
             StorageFull, StorageReadOnly, StorageUnavailable: nothing was stored.
@@ -168,10 +178,11 @@ class ObjectStore:
         if all(record.codec == "raw" for record in records):
             stored = [payload[:at]]
         name = name_of(draft)
-        if self._storage.put(name, [lines, *(piece for piece in stored if len(piece))]) == 0:
+        written = self._storage.put(name, [lines, *(piece for piece in stored if len(piece))])
+        if written == 0:
             # The same state under another codec, or with another header: its length is its own.
-            return self.read_header(name).object_bytes
-        return header.object_bytes
+            return Written(self.read_header(name).object_bytes, 0)
+        return Written(header.object_bytes, written)
 
     def read(self, name: ObjectName, nbytes: int, staging: ByteArray) -> StoredState:
         """Read a whole object and verify everything but its tokens, which the caller compares.
@@ -198,6 +209,8 @@ class ObjectStore:
             )
         parts: dict[str, ByteArray] = {}
         for part in header.parts:
+            if part.raw_bytes > len(staging):
+                raise ObjectCorrupt(f"part {part.name} claims to have {part.raw_bytes} bytes")
             stored = place[part.offset : part.offset + part.padded_bytes]
             check_stored(part, stored, self._checksum)
             data = stored[: part.stored_bytes]

@@ -99,6 +99,8 @@ class Writes:
         """Commit what has become durable; count what has not."""
         role = write.work.snapshot.role
         failure = write.work.failure
+        for name in write.work.damaged:
+            self._tier.distrust(name, str(failure))
         if failure is not None:
             self.counts.failed += 1
             full = isinstance(failure, StorageFull)

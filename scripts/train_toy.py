@@ -505,11 +505,11 @@ def conversation_score(
 
     Returns the score, how many answers re-render to the very tokens generated, and its tokens.
     """
-    known = corpus.facts(10)
+    known = corpus.facts(24)
     system = corpus.system_with(known, 1.0)
-    turns = [corpus.recall(known[3]), corpus.addition(), corpus.recall(known[8])]
+    turns = [corpus.recall(known[3]), corpus.addition(), corpus.recall(known[15])]
     turns += [corpus.capital(), corpus.recall(known[0]), corpus.opposite()]
-    expected = [known[3].value, "", known[8].value, "", known[0].value, ""]
+    expected = [known[3].value, "", known[15].value, "", known[0].value, ""]
     messages = [{"role": "system", "content": system}]
     score, same, length = Score(), 0, 0
     for turn, value in zip(turns, expected, strict=True):

@@ -116,7 +116,7 @@ def stored(
     specs = row_parts(VIEWS, TOKENS)
     payload = a_payload(specs, seed)
     draft = a_draft(specs, payload, seed=seed, session=session)
-    return storage, store, name_of(draft), store.write(draft, payload)
+    return storage, store, name_of(draft), store.write(draft, payload).nbytes
 
 
 def read_back(store: ObjectStore, name: ObjectName, nbytes: int) -> Mapping[str, ByteArray]:
@@ -135,7 +135,7 @@ class TestRoundTrip:
         payload = a_payload(specs)
         draft = a_draft(specs, payload, kind=kind, session="s")
 
-        nbytes = store.write(draft, payload)
+        nbytes = store.write(draft, payload).nbytes
         found = store.read(name_of(draft), nbytes, store.storage.buffer(nbytes))
 
         assert {name: part.tobytes() for name, part in found.parts.items()} == {
@@ -157,7 +157,7 @@ class TestRoundTrip:
         payload = a_payload(specs)
         draft = a_draft(specs, payload)
 
-        found = read_back(store, name_of(draft), store.write(draft, payload))
+        found = read_back(store, name_of(draft), store.write(draft, payload).nbytes)
 
         assert [found[spec.name].tobytes() for spec in specs] == [
             values(spec, 0).tobytes() for spec in specs
@@ -172,7 +172,7 @@ class TestRoundTrip:
         specs = row_parts((), TOKENS)
         draft = a_draft(specs, a_payload(specs))
 
-        nbytes = store.write(draft, np.empty(0, dtype=np.uint8))
+        nbytes = store.write(draft, np.empty(0, dtype=np.uint8)).nbytes
         found = store.read(name_of(draft), nbytes, storage.buffer(nbytes))
 
         assert nbytes == len(storage.content(name_of(draft))) == LINE_BYTES
@@ -191,7 +191,7 @@ class TestRoundTrip:
         payload = a_payload(specs)
         draft = a_draft(specs, payload)
 
-        found = read_back(store, name_of(draft), store.write(draft, payload))
+        found = read_back(store, name_of(draft), store.write(draft, payload).nbytes)
 
         assert len(found["none"]) == 0
         assert found["b"].tobytes() == values(specs[1], 0).tobytes()
@@ -202,7 +202,7 @@ class TestRoundTrip:
         payload = a_payload(specs)
         draft = a_draft(specs, payload, tokens=3000)
 
-        nbytes = store.write(draft, payload)
+        nbytes = store.write(draft, payload).nbytes
 
         header = store.read_header(name_of(draft))
         assert header.parts[0].offset > 2 * LINE_BYTES
@@ -279,7 +279,7 @@ class TestWrittenBefore:
         specs = row_parts(VIEWS, TOKENS)
         payload = a_payload(specs)
 
-        assert store.write(a_draft(specs, payload), payload) == nbytes
+        assert store.write(a_draft(specs, payload), payload).nbytes == nbytes
         assert storage.content(name) == before
 
     def test_the_length_told_is_that_of_the_object_that_is_there(self) -> None:
@@ -290,7 +290,7 @@ class TestWrittenBefore:
             payload = a_payload(specs)
             draft = a_draft(specs, payload, session="s" * 4000)
 
-            told = ObjectStore(storage, second).write(draft, payload)
+            told = ObjectStore(storage, second).write(draft, payload).nbytes
 
             assert told == nbytes == len(storage.content(name))
             read_back(ObjectStore(storage, PlaneCodec()), name, told)
@@ -307,7 +307,7 @@ class TestWrittenBefore:
             store.write(a_draft(specs, payload), payload)
 
         storage.quarantine(name, "damaged")
-        nbytes = store.write(a_draft(specs, payload), payload)
+        nbytes = store.write(a_draft(specs, payload), payload).nbytes
         read_back(store, name, nbytes)
 
 
@@ -361,7 +361,7 @@ class TestBuffers:
         payload = a_payload(specs)
         draft = a_draft(specs, payload)
 
-        nbytes = store.write(draft, payload)
+        nbytes = store.write(draft, payload).nbytes
         payload[:] = 0
 
         assert read_back(store, name_of(draft), nbytes)["k"].tobytes() == (
@@ -459,7 +459,7 @@ class TestDamage:
         specs = row_parts(VIEWS, TOKENS)
         payload = a_payload(specs, 2)
         other = a_draft(specs, payload, seed=2)
-        nbytes = store.write(other, payload)
+        nbytes = store.write(other, payload).nbytes
 
         storage.overwrite(name, storage.content(name_of(other)))
 
@@ -485,7 +485,7 @@ class TestDamage:
         specs = (PartSpec("a", "uint8", (4096,)), PartSpec("b", "uint8", (4096,)))
         payload = a_payload(specs)
         draft = a_draft(specs, payload)
-        nbytes = store.write(draft, payload)
+        nbytes = store.write(draft, payload).nbytes
         name = name_of(draft)
         content = storage.content(name)
 
@@ -541,7 +541,7 @@ class TestFailures:
         store = ObjectStore(storage.crash(), PlaneCodec())
         with pytest.raises(ObjectMissing):
             store.read_header(name_of(draft))
-        read_back(store, name_of(draft), store.write(draft, payload))
+        read_back(store, name_of(draft), store.write(draft, payload).nbytes)
 
 
 def test_an_object_that_says_it_is_of_other_tokens_has_another_name() -> None:

@@ -1,0 +1,98 @@
+"""The bare drive: a plain loop around the page cache, which all rates of the store are held to.
+
+One thread, one file, calls of 16 MiB, a sync at the end: more threads or longer calls gain nothing
+on the drives that were tried.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from anchorline.adapters.nvme.nvme_storage import NvmeStorage
+from anchorline.adapters.nvme.vectored import aligned_buffer
+from anchorline.domain.stored_entry import ObjectName
+from anchorline.ports.block_storage import ByteArray, ByteRange
+
+CALL_BYTES: Final = 16 << 20
+DIRECTORY: Final = "ANCHORLINE_BENCH_DIR"
+"""Names the directory to measure in; by default where the server would keep its state."""
+
+
+@contextmanager
+def scratch() -> Generator[Path]:
+    """A directory on the drive in question, gone with all that is in it afterwards."""
+    above = Path(os.environ.get(DIRECTORY, Path.home() / ".cache" / "anchorline"))
+    above.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix="bench-", dir=above))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+class RawDrive:
+    """One file that is written and read by a plain loop."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "raw"
+        self._buffer = aligned_buffer(CALL_BYTES)
+        # A drive may make less of zeros, and pages that nobody has written are not there yet.
+        self._buffer[:] = np.random.default_rng(0).integers(0, 256, CALL_BYTES, dtype=np.uint8)
+
+    def write_s(self, nbytes: int) -> float:
+        """Seconds to write a new file of whole calls, and sync it."""
+        self.delete()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT
+        began_s = time.perf_counter()
+        fd = os.open(self._path, flags, 0o600)
+        at = 0
+        while at < nbytes:
+            at += os.pwritev(fd, [self._buffer[: nbytes - at].data], at)
+        os.fsync(fd)
+        os.close(fd)
+        return time.perf_counter() - began_s
+
+    def read_s(self, nbytes: int) -> float:
+        """Seconds to read what was written."""
+        began_s = time.perf_counter()
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECT)
+        at = 0
+        while at < nbytes:
+            at += os.preadv(fd, [self._buffer[: nbytes - at].data], at)
+        os.close(fd)
+        return time.perf_counter() - began_s
+
+    def delete(self) -> None:
+        """Let the file go."""
+        with contextlib.suppress(FileNotFoundError):
+            self._path.unlink()
+
+
+class SlowStorage(NvmeStorage):
+    """The drive, slowed down: reads take as long as one of `bytes_per_s` would.
+
+    A call waits until what it read is due, behind the calls before it on any thread: as from one
+    drive, not from one a thread. Zero slows nothing.
+    """
+
+    bytes_per_s: float = 0.0
+    _due_s: float = 0.0
+
+    def read_into(
+        self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
+    ) -> None:
+        """As of the port."""
+        began_s = time.perf_counter()
+        super().read_into(name, ranges, buffers)
+        if self.bytes_per_s:
+            nbytes = sum(map(len, buffers))
+            self._due_s = max(self._due_s, began_s) + nbytes / self.bytes_per_s
+            time.sleep(max(self._due_s - time.perf_counter(), 0))
