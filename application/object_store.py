@@ -29,6 +29,9 @@ from ..ports.codec import Codec
 EMPTY_PART: Final = "empty"
 """The one part of an object without bytes: its header still names the tokens it stands for."""
 
+PART_BYTES_READ_MAX: Final = 8 << 30
+"""What is allocated for one part on the word of its header."""
+
 HEADER_ROOM_BYTES: Final = 256 << 10
 """What a staging buffer leaves for the header of the object it is to hold."""
 
@@ -209,7 +212,7 @@ class ObjectStore:
             )
         parts: dict[str, ByteArray] = {}
         for part in header.parts:
-            if part.raw_bytes > len(staging):
+            if part.raw_bytes > PART_BYTES_READ_MAX:
                 raise ObjectCorrupt(f"part {part.name} claims to have {part.raw_bytes} bytes")
             stored = place[part.offset : part.offset + part.padded_bytes]
             check_stored(part, stored, self._checksum)

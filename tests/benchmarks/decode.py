@@ -12,13 +12,17 @@ import torch
 import transformers
 from report import Figure, Options, against
 from served import Cost, Moment, decode_cost, ids_request, now, parts_of, random_ids
+from transformers.utils import logging as transformers_logging
 
 from anchorline.application.scheduler import Scheduler
 from anchorline.container import Server
 from anchorline.domain.tokens import TokenIds
 from anchorline.ports.engine import DecodeInput
 
-PROMPT_TOKENS = 256
+PROMPTS = (256, 2048)
+"""Tokens before the answer."""
+
+PROMPTS_QUICK = (256,)
 TOKENS = {"toy": 512, "smollm2": 96}
 TOKENS_OTHER = 128
 TOKENS_QUICK = 16
@@ -34,12 +38,15 @@ def figures(options: Options) -> Iterator[Figure]:
         repetitions = REPETITIONS_QUICK if options.quick else REPETITIONS
         parts = parts_of(model)
         vocabulary = parts.engine().profile.vocabulary
-        prompt = random_ids(PROMPT_TOKENS, below=vocabulary, seed=1)
         bare = Bare(str(parts.location().source))
-        costs = _measured(options, model, parts, bare, prompt, tokens, repetitions)
-        for name, ours in (("scheduler", costs["scheduler"]), ("engine alone", costs["engine"])):
-            yield _figure(model, name, "wall", ours, costs["bare"], lambda cost: cost.wall_s)
-            yield _figure(model, name, "CPU", ours, costs["bare"], lambda cost: cost.cpu_s)
+        for length in PROMPTS_QUICK if options.quick else PROMPTS:
+            prompt = random_ids(length, below=vocabulary, seed=1)
+            costs = _measured(options, model, parts, bare, prompt, tokens, repetitions)
+            for name in ("scheduler", "engine alone"):
+                what = f"decode speed after {length:,} tokens, {name} / `generate`"
+                target = TARGET if name == "scheduler" else ""
+                yield _figure(model, f"{what}, wall", costs[name], costs["bare"], target, wall)
+                yield _figure(model, f"{what}, CPU", costs[name], costs["bare"], target, cpu)
 
 
 def _measured(
@@ -61,11 +68,11 @@ def _measured(
     ways: dict[str, Callable[[], Cost]] = {
         "scheduler": by_scheduler,
         "bare": lambda: bare.cost(prompt, tokens),
-        "engine": lambda: _by_engine(parts, scheduler, prompt, tokens),
+        "engine alone": lambda: _by_engine(parts, scheduler, prompt, tokens),
     }
     costs: dict[str, list[Cost]] = {name: [] for name in ways}
     for number in range(-1, repetitions):  # the first round only warms up
-        options.progress(f"decode: {model}, {number + 1} of {repetitions}")
+        options.progress(f"decode: {model}, {len(prompt)} tokens, {number + 1} of {repetitions}")
         # Turned round each time, so that none always comes after the same other one.
         order = list(ways) if number % 2 else list(reversed(ways))
         for name in order:
@@ -94,6 +101,7 @@ class Bare:
     """The model as transformers loads and runs it."""
 
     def __init__(self, source: str) -> None:
+        transformers_logging.disable_progress_bar()
         load = cast("Any", transformers.AutoModelForCausalLM).from_pretrained
         self._model: Any = load(source, dtype=torch.float32).eval()
         # Nothing ends it early, and nothing is looked for on the way.
@@ -129,21 +137,24 @@ class Marks:
         self.moments.append(now())
 
 
+def wall(cost: Cost) -> float:
+    """Seconds by the clock."""
+    return cost.wall_s
+
+
+def cpu(cost: Cost) -> float:
+    """Seconds of all cores."""
+    return cost.cpu_s
+
+
 def _figure(
     model: str,
     name: str,
-    clock: str,
     ours: Sequence[Cost],
     bare: Sequence[Cost],
+    target: str,
     seconds_of: Callable[[Cost], float],
 ) -> Figure:
     """A ratio of speeds: the times stand the other way round."""
     ours_s, bare_s = [seconds_of(cost) for cost in ours], [seconds_of(cost) for cost in bare]
-    return Figure(
-        model,
-        f"decode speed, {name} / `generate`, {clock}",
-        bare_s,
-        ours_s,
-        against(ours_s, bare_s, what=" a token"),
-        TARGET if name == "scheduler" else "",
-    )
+    return Figure(model, name, bare_s, ours_s, against(ours_s, bare_s, what=" a token"), target)

@@ -148,9 +148,7 @@ def _coded(options: Options, directory: Path, tokens: int) -> Figure:
     return Figure(LARGE.name, what, on, off, _rates(on, off), CODED_TARGET)
 
 
-def _rows(
-    model: str, rates: Rates, state: SlotState, tokens: int, grid: int
-) -> Iterator[Figure]:
+def _rows(model: str, rates: Rates, state: SlotState, tokens: int, grid: int) -> Iterator[Figure]:
     what = (
         f"of {_bytes_of(state, tokens) >> 20} MiB in objects of "
         f"{grid * state.layout.row_bytes / (1 << 20):.3g} MiB"

@@ -165,7 +165,7 @@ class Store:
             SavePolicy(1, 1, 1, None),
             STAGING_BUFFERS,
         )
-        self.resident = ResidentPrefix(state, profile, AnchorBudget(1 << 30, 5, 4))
+        self.resident = ResidentPrefix(state, profile, AnchorBudget(bytes_max=1 << 30, count_min=5))
 
     @property
     def tier(self) -> DiskTier:
