@@ -1,6 +1,7 @@
 """What the disk tier does while nobody waits for it, and what is asked of all of it at once."""
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ..domain.write_guard import WriteCause
 from ..ports.clock import Clock
@@ -8,6 +9,9 @@ from .disk_service import DiskService
 from .durability import Flush, FlushReport
 from .entry_write import Progress
 from .slots import Slot
+
+SHARE_OF_REQUESTS: Final = 0.02
+"""Of the engine thread's time that copying may take while requests run."""
 
 
 class Background:
@@ -19,6 +23,7 @@ class Background:
         self._clock = clock
         self._flushes: list[Flush] = []
         self._active_s = clock.monotonic()
+        self._resumes_s = clock.monotonic()
 
     def step(self, *, idle: bool) -> bool:
         """Copy a block out, save what nobody used for a while, answer who waits for durability.
@@ -32,9 +37,14 @@ class Background:
         disk = self._disk
         if disk is None:
             return False
+        began_s = self._clock.monotonic()
         if not idle:
-            self._active_s = self._clock.monotonic()
+            self._active_s = began_s
+            if began_s < self._resumes_s:
+                return False
         progress = disk.step(idle=idle)
+        now_s = self._clock.monotonic()
+        self._resumes_s = now_s + (now_s - began_s) * (1 / SHARE_OF_REQUESTS - 1)
         if progress is Progress.DONE and idle:
             self._save_idle(disk)
         self._flushes = [flush for flush in self._flushes if not flush.step()]

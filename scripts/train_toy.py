@@ -5,7 +5,7 @@ trains the tokenizer (once; an existing one in the folder is kept) and the weigh
 evaluation on draws that training never saw. It runs on the CPU; a checkpoint is kept so that an
 interrupted run goes on. The folder must hold chat_template.jinja.
 
-    python scripts/train_toy.py --minutes 75 --out models/toy
+    python scripts/train_toy.py --minutes 72 --out models/toy
     python scripts/train_toy.py --evaluate-only --out models/toy
 """
 
@@ -577,7 +577,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the embedded model toy.")
     parser.add_argument("--out", type=Path, default=Path("models/toy"), help="the model's folder")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--minutes", type=float, default=75.0, help="training time in all")
+    length.add_argument("--minutes", type=float, default=72.0, help="training time in all")
     length.add_argument("--steps", type=int, help="training steps in all, instead of minutes")
     parser.add_argument("--threads", type=int, default=2, help="torch's threads")
     parser.add_argument("--seed", type=int, default=0, help="of weights and corpus")
