@@ -122,6 +122,7 @@ class Recorder:
             "gate": decision.gate.value,
             "resident": decision.resident,
             "shared": decision.shared,
+            "nearest": decision.nearest,
             "refused": [f"{no.source.value}@{no.line}: {no.why}" for no in decision.refused],
             "queue_ms": round(timings.queue_s * 1000, 1),
             "ttft_ms": round(timings.ttft_s * 1000, 1),

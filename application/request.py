@@ -85,6 +85,8 @@ class Decision:
         slot: the slot that served it.
         shared: how many leading tokens the prompt shares with what the slot held.
         resident: how many tokens the slot held.
+        nearest: the highest grid line up to which some stored sequence is the prompt's; 0 without
+            a disk tier.
         refused: what else was on offer.
         quarantined: stored parts that failed their check on the way.
     """
@@ -98,6 +100,7 @@ class Decision:
     slot: int
     shared: int
     resident: int
+    nearest: int = 0
     refused: tuple[Refusal, ...] = ()
     quarantined: int = 0
 

@@ -156,6 +156,8 @@ class Slots:
         ttft = offer.move_seconds + prefill_seconds(offer.line, length)
         continuation = next((found.continuation for found in stored if found.offer is offer), None)
         decision = _decision(slot, request.prompt, survey, offers, offer)
+        if disk is not None and chain is not None:
+            decision = replace(decision, nearest=disk.tier.index.shared_line(chain))
         return ttft, slot.used, Placement(slot, offer, decision, continuation, chain)
 
     def resident_offer(self, slot: Slot, request: GenerationRequest, line: int) -> Offer:
