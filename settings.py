@@ -117,33 +117,33 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         int, Meta(ge=2, le=4096), _about("Cache", "anchors that are kept in any case")
     ] = 5
 
-    disk: Annotated[Literal["on", "off"], _about("Disk", "keep state over restarts")] = "on"
+    disk: Annotated[Literal["on", "off"], _about("Disk", "Keep state over restarts")] = "on"
     disk_heads_bytes_max: Annotated[
-        ByteSize | None, _about("Disk", "for shared heads [16 GB, less on a small disk]")
+        ByteSize | None, _about("Disk", "For shared heads [16 GB, or less]")
     ] = None
     disk_conversations_bytes_max: Annotated[
-        ByteSize | None, _about("Disk", "for conversations [64 GB, less on a small disk]")
+        ByteSize | None, _about("Disk", "For conversations [64 GB, or less]")
     ] = None
     disk_free_min: Annotated[
-        ByteSize | None, _about("Disk", "that stays free [50 GB or a tenth of the disk]")
+        ByteSize | None, _about("Disk", "That stays free [50 GB or a tenth]")
     ] = None
-    disk_day_bytes_max: Annotated[ByteSize, Meta(ge=0), _about("Disk", "that a day may write")] = (
+    disk_day_bytes_max: Annotated[ByteSize, Meta(ge=0), _about("Disk", "That a day may write")] = (
         200 * 10**9
     )
     disk_admit_after: Annotated[
-        int, Meta(ge=1, le=1000), _about("Disk", "cold reads that make a head")
+        int, Meta(ge=1, le=1000), _about("Disk", "Cold reads that make a head")
     ] = 2
     disk_save_tokens_min: Annotated[
-        Count | None, _about("Disk", "of a replaced conversation, to save it [16 grid steps]")
+        Count | None, _about("Disk", "Of one to save [16 grid steps]")
     ] = None
     disk_idle_s: Annotated[
-        float, Meta(ge=0, le=86400), _about("Disk", "idle seconds before a save; 0 is never")
+        float, Meta(ge=0, le=86400), _about("Disk", "Idle before a save; 0 is never")
     ] = 30.0
     disk_codec: Annotated[
-        Literal["auto", "on", "off"], _about("Disk", "compress what is stored")
+        Literal["auto", "on", "off"], _about("Disk", "Compress what is stored")
     ] = "auto"
     disk_read_back: Annotated[
-        Literal["on", "off"], _about("Disk", "the last conversation at start")
+        Literal["on", "off"], _about("Disk", "The last conversation, at start")
     ] = "on"
 
     log_level: Annotated[

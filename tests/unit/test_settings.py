@@ -57,6 +57,9 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "admin_key": "a",
         "body_bytes_max": "1MiB",
         "anchors_min": "9",
+        "disk": "off",
+        "disk_codec": "on",
+        "disk_read_back": "off",
     }
     names = [field.name for field in msgspec.structs.fields(ServeSettings)]
     environ = {f"ANCHORLINE_{name.upper()}": texts.get(name, "7") for name in names}
