@@ -34,6 +34,9 @@ READ_LANES: Final = ("read-0", "read-1")
 LANES: Final = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
 """How many jobs may wait, by lane; more than there are staging buffers."""
 
+HEADS_PENDING_MAX: Final = 16
+"""Entries that may be on their way to a slow medium before heads are left out."""
+
 TIDY_EVERY_S: Final = 60.0
 
 
@@ -221,6 +224,12 @@ class DiskService:
     ) -> bool:
         """Whether the day's budget allows it, and room can be made."""
         refused = self.tier.refuses(cause, line)
+        if (
+            refused is None
+            and cause is WriteCause.HEAD
+            and self.writes.pending >= HEADS_PENDING_MAX
+        ):
+            refused = Skip.BUSY
         if refused is None and not self.tier.make_room(role, self._bytes_of(chain, line, anchors)):
             refused = Skip.ROOM
         if refused is not None:

@@ -60,8 +60,12 @@ class Skip(enum.Enum):
     FULL = "medium_full"
     FAILED = "medium_failed"
     WINDOW = "overwritten"
-    SHORT = "too_short"
+    BACKOFF = "after_a_failure"
+    BUSY = "too_many_writes"
 
+
+BACKOFF_S_MIN: Final = 5.0
+BACKOFF_S_MAX: Final = 600.0
 
 DAYS_SHOWN: Final = 14
 """Days of written bytes that the figures show."""
@@ -113,6 +117,8 @@ class DiskTier:
         self._foreign: dict[EntryId, StoredEntry] = {}
         self._in_use: set[EntryId] = set()
         self._pinned: Counter[ObjectName] = Counter()
+        self._backoff_s = 0.0
+        self._backoff_until_s = clock.monotonic()
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
         mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
@@ -253,9 +259,19 @@ class DiskTier:
 
     def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
         """Why a write may not begin; None if it may."""
+        if cause is not WriteCause.STOP and self._clock.monotonic() < self._backoff_until_s:
+            return Skip.BACKOFF
         if self._limits.guard.allows(cause, tokens, self.written_today()):
             return None
         return Skip.GUARD
+
+    def write_ended(self, *, failed: bool) -> None:
+        """A medium that failed is left alone for a while, longer each time until it works again."""
+        if not failed:
+            self._backoff_s = 0.0
+            return
+        self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
+        self._backoff_until_s = self._clock.monotonic() + self._backoff_s
 
     def written_today(self) -> int:
         """Bytes written on this local day."""

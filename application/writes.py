@@ -101,6 +101,7 @@ class Writes:
         failure = write.work.failure
         for name in write.work.damaged:
             self._tier.distrust(name, str(failure))
+        self._tier.write_ended(failed=failure is not None)
         if failure is not None:
             self.counts.failed += 1
             full = isinstance(failure, StorageFull)

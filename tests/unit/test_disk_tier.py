@@ -5,6 +5,7 @@ import pytest
 from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.application.request import Decision
 from anchorline.domain.entry import Role, Source, Tier
+from anchorline.domain.errors import StorageFull
 from anchorline.domain.taint_line import Gate
 from anchorline.ports.block_storage import ObjectName
 from support.stores import GRID, Box
@@ -236,3 +237,43 @@ def test_no_object_is_left_that_nobody_needs() -> None:
         part.name for entry in box.disk.tier.entries() for part in (*entry.blocks, *entry.anchors)
     }
     assert {ObjectName(name) for name in box.names} == needed
+
+
+def test_a_full_medium_is_a_skip_and_works_again_when_there_is_room() -> None:
+    box = Box()
+    sequence = converse(box, 4)
+    box.storage.on_step = _refuse
+    failed = box.flush()
+    box.storage.on_step = _pass
+    worked = box.flush()
+
+    assert not failed.durable
+    assert failed.missing == 1
+    assert worked.durable
+    box.kill()
+    assert box.server.ask([*sequence, 1]).decision.cached == len(sequence)
+
+
+def test_after_a_failure_only_a_planned_stop_writes_for_a_while() -> None:
+    box = Box()
+    converse(box, 4)
+    box.storage.on_step = _refuse
+    box.flush()
+    box.storage.on_step = _pass
+    converse(box, 4, start=33)
+    box.settle()
+    written_soon = box.disk.writes.counts.committed
+    box.clock.advance(3600.0)
+    converse(box, 4, start=66)
+    box.settle()
+
+    assert written_soon == 0
+    assert box.disk.writes.counts.committed > 0
+
+
+def _refuse(_: str) -> None:
+    raise StorageFull("no room on this medium")
+
+
+def _pass(_: str) -> None:
+    """The medium works again."""
