@@ -331,15 +331,21 @@ def start(server: Server) -> None:
 
 def stop(server: Server) -> None:
     """Make durable what can be resumed, and let everything go; bounded by the settings."""
-    timeout_s = server.settings().shutdown_s
+    clock: Clock = server.clock()
+    deadline_s = clock.monotonic() + server.settings().shutdown_s
+
+    def left_s() -> float:
+        return max(deadline_s - clock.monotonic(), 0.0)
+
     thread: EngineThread = server.engine_thread()
     disk: DiskService | None = server.disk()
     if disk is not None:
-        _flush(server.service(), timeout_s)
-    if not thread.stop(timeout_s):
-        _log.warning("the engine is still busy after %g s and is left behind", timeout_s)
+        _log.info("making the conversation durable")
+        _flush(server.service(), left_s())
+    if not thread.stop(left_s()):
+        _log.warning("the engine is still busy and is left behind")
         return
-    server.jobs().close(timeout_s)
+    server.jobs().close(left_s())
     if disk is not None:
         disk.tier.close()
 
@@ -375,7 +381,7 @@ def serve(settings: ServeSettings) -> None:
 def _log_profile(engine: Engine, fingerprint: Fingerprint, settings: ServeSettings) -> None:
     profile = engine.profile
     _log.info(
-        "%s: window %d, grid %d, %d slots, %d bytes an anchor, %d bytes a row, cache %s, "
+        "%s: window %d, grid %d, slots %d, %d bytes an anchor, %d bytes a row, cache %s, "
         "fingerprint %s",
         profile.model,
         profile.window,
@@ -400,4 +406,16 @@ def _flush(service: Service, timeout_s: float) -> None:
     if not answered.wait(timeout_s):
         _log.warning("not everything was durable after %g s", timeout_s)
         return
-    _log.log(logging.INFO if reports[0].durable else logging.WARNING, "stopped: %s", reports[0])
+    report = reports[0]
+    _log.log(
+        logging.INFO if report.durable else logging.WARNING,
+        "%s: %d entries written now, %d failed, %d dropped, %d not stored; %d entries in all, "
+        "the longest of %d tokens",
+        "everything is durable" if report.durable else "not everything is durable",
+        report.saved,
+        report.failed,
+        report.dropped,
+        report.missing,
+        report.entries,
+        report.longest,
+    )

@@ -65,7 +65,10 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], _about("Model", "of the weights and the state")
     ] = "auto"
-    window: Annotated[Count | None, _about("Model", "most tokens of a conversation")] = None
+    window: Annotated[
+        Annotated[int, Meta(ge=16, le=1 << 31)] | None,
+        _about("Model", "most tokens of a conversation"),
+    ] = None
     threads: Annotated[
         Annotated[int, Meta(ge=1, le=1024)] | None, _about("Model", "CPU threads of a forward pass")
     ] = None
@@ -134,7 +137,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         int, Meta(ge=1, le=1000), _about("Disk", "Cold reads that make a head")
     ] = 2
     disk_save_tokens_min: Annotated[
-        Count | None, _about("Disk", "Of one to save [16 grid steps]")
+        Count | None, _about("Disk", "Of a talk to save [16 grid steps]")
     ] = None
     disk_idle_s: Annotated[
         float, Meta(ge=0, le=86400), _about("Disk", "Idle before a save; 0 is never")

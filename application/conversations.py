@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from ..domain.anchor import Anchor
 from ..domain.entry import EntryId, Role
@@ -10,13 +9,10 @@ from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Grid
 from ..domain.prompt_chain import PromptChain
 from ..domain.write_guard import WriteCause
-from .disk_tier import DiskTier
+from .disk_tier import ANCHORS_SAVED, DiskTier
 from .entry_write import EntryWrite, Snapshot
 from .resident_prefix import ResidentPrefix
 from .writes import Write, Writes
-
-ANCHORS_SAVED: Final = 4
-"""The newest grid anchors that go along, for an edit after a restart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from ..ports.engine import EngineProfile
 from ..ports.gpu_state import SlotState
 from ..ports.jobs import Jobs
 from ..ports.telemetry import Telemetry
-from .conversations import ANCHORS_SAVED, Conversations, SavePolicy
-from .disk_tier import DiskOffer, DiskTier, Skip
+from .conversations import Conversations, SavePolicy
+from .disk_tier import ANCHORS_SAVED, DiskOffer, DiskTier, Skip
 from .entry_write import EntryWrite, Medium, Progress, Snapshot
 from .heads import Heads
 from .object_store import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts

@@ -67,6 +67,9 @@ class Skip(enum.Enum):
 BACKOFF_S_MIN: Final = 5.0
 BACKOFF_S_MAX: Final = 600.0
 
+ANCHORS_SAVED: Final = 4
+"""The newest grid anchors that a conversation keeps on the medium, for an edit after a restart."""
+
 DAYS_SHOWN: Final = 14
 """Days of written bytes that the figures show."""
 
@@ -309,27 +312,29 @@ class DiskTier:
             self._leave(entry_id, why)
         return going is not None and self.space().free >= incoming_bytes
 
-    def commit(self, entry: StoredEntry, bytes_written: int) -> bool:
+    def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> bool:
         """Take a new entry whose objects are durable; whether the catalog could.
 
-        Older conversations that it contains whole go.
+        Older conversations that it continues go. Their anchors stay with it where the rows below
+        them are its own: a conversation that was brought back has only the one it was resumed at.
+
+        Args:
+            chain: of the entry's tokens.
         """
         replaced = [
-            older.id
+            older
             for older in self._index.entries()
-            if older.id != entry.id and _contains(entry, older) and older.id not in self._in_use
+            if older.id not in self._in_use and _continues(entry, older, chain)
         ]
-        kept = entry
         same = self._index.entry(entry.id)
-        if same is not None and _keeps_end_of(entry, same):
-            kept = same
-        if not self._tolerate(lambda: self._catalog.put(kept, replaced)):
+        kept = _with_anchors_of(entry, [*replaced, *([] if same is None else [same])])
+        going = [older.id for older in replaced if older.id != entry.id]
+        if not self._tolerate(lambda: self._catalog.put(kept, going)):
             return False
-        before = [self._index.entry(entry_id) for entry_id in (*replaced, entry.id)]
-        for entry_id in replaced:
+        for entry_id in going:
             self._index.remove(entry_id)
         self._index.add(kept)
-        self._delete_orphans([older for older in before if older is not None])
+        self._delete_orphans([*replaced, *([] if same is None else [same])])
         self._account(entry.role, bytes_written)
         return True
 
@@ -344,6 +349,7 @@ class DiskTier:
         """An object is damaged: nobody reads it again, and its entries lose what depends on it."""
         self.counters.quarantined += 1
         self._telemetry.count(names.QUARANTINED)
+        self._telemetry.journal({"event": "quarantined", "object": name, "reason": reason})
         for entry in self._index.needing(name):
             rest = _without(entry, name)
             if rest is None:
@@ -488,27 +494,49 @@ class DiskTier:
         return True
 
 
-def _contains(entry: StoredEntry, older: StoredEntry) -> bool:
-    """Whether all that an older conversation can resume lies inside a newer one."""
+def _continues(entry: StoredEntry, older: StoredEntry, chain: PromptChain) -> bool:
+    """Whether a conversation begins with all of an older one's tokens, rows and all."""
     if older.role is not Role.CONVERSATION or entry.role is not Role.CONVERSATION:
         return False
+    if not older.blocks or older.blocks[-1].end > chain.length:
+        return False
+    last = older.blocks[-1]
+    # The short block at an older end is never part of the newer chain: its key tells.
     own = {block.name for block in entry.blocks}
-    # The short block at an older end is never part of the newer chain.
-    whole = older.blocks[:-1]
-    return (
-        bool(whole)
-        and len(older.blocks) <= len(entry.blocks)
-        and all(block.name in own for block in whole)
+    whole = all(block.name in own for block in older.blocks[:-1])
+    return whole and chain.key(last.end) == last.key
+
+
+def _with_anchors_of(entry: StoredEntry, older: Sequence[StoredEntry]) -> StoredEntry:
+    """The entry with the newest grid anchors that it and older ones have together.
+
+    And with the end of one of the same tokens, where its own is not kept any more.
+    """
+    rows = {block.end: block.name for block in entry.blocks}
+    anchors = {(anchor.line, anchor.kind): anchor for anchor in entry.anchors}
+    end = entry.end
+    for one in older:
+        theirs = {block.end: block.name for block in one.blocks}
+        for anchor in one.anchors:
+            below = [line for line in theirs if line <= anchor.line]
+            if any(rows.get(line) != theirs[line] for line in below) or anchor.line not in rows:
+                continue
+            if anchor.kind is AnchorKind.END:
+                if end is not None or one.id != entry.id:
+                    continue
+                end = one.end
+            anchors.setdefault((anchor.line, anchor.kind), anchor)
+    grid = sorted(
+        (anchor for anchor in anchors.values() if anchor.kind is AnchorKind.GRID),
+        key=lambda anchor: anchor.line,
     )
+    ends = [anchor for anchor in anchors.values() if anchor.kind is AnchorKind.END]
+    kept = sorted([*grid[-ANCHORS_SAVED:], *ends], key=lambda anchor: anchor.line)
+    return replace(entry, anchors=tuple(kept), end=end)
 
 
 def _objects(entry: StoredEntry) -> dict[ObjectName, int]:
     return {part.name: part.nbytes for part in (*entry.blocks, *entry.anchors)}
-
-
-def _keeps_end_of(entry: StoredEntry, same: StoredEntry) -> bool:
-    """The stored entry of the same tokens has an end, and the new one has none any more."""
-    return entry.end is None and same.end is not None
 
 
 def _without(entry: StoredEntry, name: ObjectName) -> StoredEntry | None:

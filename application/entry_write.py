@@ -96,6 +96,7 @@ class EntryWrite:
     """One entry on its way to the medium. All methods are called on the engine thread.
 
     Attributes:
+        chain: over its tokens.
         failure: why the entry cannot be committed, if it cannot.
         bytes_written: to the medium, for this entry.
         names: the objects it has pinned; whoever settles it unpins them.
@@ -119,7 +120,7 @@ class EntryWrite:
             anchors: copies that stay alive until `copied`; none above the snapshot's ids.
         """
         self.snapshot = snapshot
-        self._chain = chain
+        self.chain = chain
         self._layout = layout
         self._state = state
         self._medium = medium
@@ -151,7 +152,7 @@ class EntryWrite:
         shared = [
             line
             for line in lines
-            if line < chain.length and chain.key(line) == self._chain.key(line)
+            if line < chain.length and chain.key(line) == self.chain.key(line)
         ]
         return max(shared, default=0)
 
@@ -204,13 +205,13 @@ class EntryWrite:
         assert self.done
         ends = {span.end for _, span in self._blocks}
         anchors = tuple(
-            StoredAnchor(name, self._chain.key(line), line, kind, self._sizes[name])
+            StoredAnchor(name, self.chain.key(line), line, kind, self._sizes[name])
             for name, line, kind in sorted(self._kept, key=lambda kept: kept[1])
             if line in ends
         )
         top = anchors[-1].line if anchors else 0
         blocks = tuple(
-            StoredBlock(name, self._chain.key(span.end), span.end, self._sizes[name])
+            StoredBlock(name, self.chain.key(span.end), span.end, self._sizes[name])
             for name, span in self._blocks
             if span.end <= top
         )
@@ -245,7 +246,7 @@ class EntryWrite:
     def _write_sections(self, anchor: Anchor, buffer: ByteArray) -> None:
         specs = section_parts(self._layout.sections)
         sums = self._state.section_sums()
-        grid = self._chain.grid
+        grid = self.chain.grid
         below = anchor.line - 1
         span = Span(grid.floor(below) if below >= 0 else 0, anchor.line)
         draft = self._draft(ObjectKind.of_anchor(anchor.kind), span, draft_parts(specs, sums))
@@ -264,8 +265,8 @@ class EntryWrite:
             fingerprint=snapshot.fingerprint,
             namespace=snapshot.namespace,
             kind=kind,
-            key=self._chain.key(span.end),
-            previous=self._chain.key(span.start),
+            key=self.chain.key(span.end),
+            previous=self.chain.key(span.start),
             span=span,
             token_ids=snapshot.ids[span.start : span.end],
             key_ids=snapshot.key_ids[span.start : span.end],

@@ -126,7 +126,7 @@ class Writes:
             created_s=now_s,
             last_used_s=now_s,
         )
-        if self._tier.commit(entry, write.work.bytes_written):
+        if self._tier.commit(entry, write.work.chain, write.work.bytes_written):
             self.counts.committed += 1
             if role is Role.HEAD:
                 self._tier.counters.heads += 1

@@ -116,7 +116,8 @@ class ChatClient:
     def __init__(self, url: str, api_key: str | None) -> None:
         import httpx  # noqa: PLC0415
 
-        self._url = url.rstrip("/")
+        # People paste the base URL that OpenAI's clients take.
+        self._url = url.rstrip("/").removesuffix("/v1")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         timeout = httpx.Timeout(10.0, read=PATIENCE_S)
         self._http = httpx.Client(headers=headers, timeout=timeout)

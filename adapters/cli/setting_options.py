@@ -13,6 +13,7 @@ _NAMES_WIDTH: Final = 29
 """Columns for the options' names, the same in all sections; longer ones take a line more."""
 
 _GIB: Final = 1 << 30
+_GB: Final = 10**9
 _MIB: Final = 1 << 20
 _METAVARS: Final[dict[object, str]] = {int: "N", float: "SECONDS", str: "TEXT", Path: "PATH"}
 
@@ -100,6 +101,8 @@ def _default_shown(field: FieldInfo, about: dict[str, Any]) -> str:
         case None:
             return ""
         case int() if about.get("unit") == "bytes":
+            if default >= _GB and default % _GB == 0:
+                return f" [{default // _GB}GB]"
             whole = default % _GIB == 0 or default > _GIB
             return f" [{default / _GIB:g}GiB]" if whole else f" [{default / _MIB:g}MiB]"
         case float():

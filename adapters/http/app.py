@@ -12,7 +12,7 @@ from .auth import KeyGuard
 from .errors import ErrorHandler
 from .routes_generation import chat_completions, completions
 from .routes_models import model, models
-from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, metrics
+from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, health_head, metrics
 from .routes_tokens import detokenize, tokenize
 from .serving import Serving
 from .stats_reader import StatsReader
@@ -69,7 +69,7 @@ def create_app(
             *(chat_completions, completions),
             *(models, model),
             *(tokenize, detokenize),
-            *(health, metrics, cache_stats),
+            *(health, health_head, metrics, cache_stats),
         ],
         dependencies={
             "serving": Provide(lambda: serving, sync_to_thread=False),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
-from litestar import MediaType, Request, Response, get
+from litestar import MediaType, Request, Response, get, head
 from litestar.di import NamedDependency
 from msgspec import Struct
 
@@ -57,6 +57,11 @@ async def health(request: Request[Any, Any, Any], serving: NamedDependency[Servi
         uptime_s=round(serving.clock.monotonic() - serving.started_s, 3),
         requests=None if known is None else _load(known),
     )
+
+
+@head("/health", opt=dict(OPEN))
+async def health_head() -> None:
+    """The status alone, for load balancers."""
 
 
 @get("/metrics", sync_to_thread=True)

@@ -22,16 +22,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":  # started by path: this checkout comes first
-    sys.path[:0] = [str(ROOT / ".path"), str(ROOT / "tests")]
-
 import httpx
 import pytest
 
 from support.loop_mount import mounted, why_no_loop_mounts
 
 Body: TypeAlias = dict[str, Any]
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ENVIRONMENT: Final = {
+    **os.environ,
+    "PYTHONPATH": f"{ROOT / '.path'}:{ROOT / 'tests'}",  # this checkout comes first
+    # Threads of a linear algebra library do not survive a fork.
+    "OPENBLAS_NUM_THREADS": "1",
+}
 
 PATIENCE_S: Final = 120.0
 """How long a test waits for what must happen; only a failing one waits so long."""
@@ -181,7 +185,7 @@ class Launcher:
                 stdin=subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe,
-                env={**os.environ, "PYTHONPATH": str(ROOT / ".path")},
+                env=ENVIRONMENT,
             )
         self._modules.append(module)
         return module.pid
@@ -216,8 +220,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Generator[Launcher]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        # Threads of a linear algebra library do not survive a fork.
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        env=ENVIRONMENT,
     )
     with process:
         made = Launcher(process, tmp_path_factory.mktemp("logs"))

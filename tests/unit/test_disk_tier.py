@@ -277,3 +277,17 @@ def _refuse(_: str) -> None:
 
 def _pass(_: str) -> None:
     """The medium works again."""
+
+
+def test_conversations_that_take_turns_keep_their_anchors_on_the_medium() -> None:
+    box = Box()
+    mine, other = ids(0, 120), ids(33, 110)
+    for turn in range(4):
+        box.server.ask([*mine, *ids(turn, 6)])
+        box.settle()
+        box.server.ask([*other, *ids(turn, 6)])
+        box.settle()
+
+    answer = box.server.ask([*mine, *ids(50, 6)])
+
+    assert answer.decision.cached >= 120 - GRID

@@ -58,6 +58,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "body_bytes_max": "1MiB",
         "anchors_min": "9",
         "disk": "off",
+        "window": "64",
         "disk_codec": "on",
         "disk_read_back": "off",
     }
@@ -120,7 +121,7 @@ def test_a_size_in_the_file_may_be_a_number_or_a_text(tmp_path: Path) -> None:
         ("port", "", "a whole number from 0 to 65535"),
         ("port", "8000.5", "a whole number from 0 to 65535"),
         ("slots", "0", "a whole number from 1 to 256"),
-        ("window", "null", "a whole number from 1 to 2147483648"),
+        ("window", "null", "a whole number from 16 to 2147483648"),
         ("shutdown_s", "nan", "a number from 0 to 3600"),
         ("progress_interval_s", "inf", "a number from 0.01 to 60"),
         ("cache", "yes", "on or off"),
