@@ -521,6 +521,8 @@ def _with_anchors_of(entry: StoredEntry, older: Sequence[StoredEntry]) -> Stored
             below = [line for line in theirs if line <= anchor.line]
             if any(rows.get(line) != theirs[line] for line in below) or anchor.line not in rows:
                 continue
+            if (one.taint >= anchor.line) != (entry.taint >= anchor.line):
+                continue  # its gate would be told wrong: equal rows do not make equal sections
             if anchor.kind is AnchorKind.END:
                 if end is not None or one.id != entry.id:
                     continue
