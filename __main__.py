@@ -6,11 +6,16 @@ What the commands do is imported when it is asked for, since torch alone takes s
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import __version__
 from .adapters.cli.models_command import Flags, ListedModel, Progress
 from .adapters.cli.program import CliParts, build_cli
+from .adapters.cli.verify_command import Counted
 from .settings import ServeSettings, load
+
+if TYPE_CHECKING:
+    from .application.verify import VerifyReport
 
 
 def main() -> None:
@@ -21,6 +26,7 @@ def main() -> None:
         serve=_serve,
         list_models=_list_models,
         get_model=_get_model,
+        verify=_verify,
     )
     build_cli(parts)(prog_name="anchorline")
 
@@ -42,6 +48,13 @@ def _get_model(name: str, flags: Flags, config: Path | None, progress: Progress)
     from .adapters.gpu.model_store import ModelStore  # noqa: PLC0415
 
     ModelStore(_models_path(flags, config)).get(name, progress)
+
+
+def _verify(flags: Flags, config: Path | None, repair: bool, progress: Counted) -> "VerifyReport":
+    settings = load(flags, environ=os.environ, config=config)
+    from .container import verify_store  # noqa: PLC0415
+
+    return verify_store(settings, repair, progress)
 
 
 def _models_path(flags: Flags, config: Path | None) -> Path:

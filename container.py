@@ -5,6 +5,7 @@ import secrets
 import shutil
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -38,8 +39,10 @@ from .application.disk_service import LANES, DiskService
 from .application.disk_tier import DiskLimits, DiskTier
 from .application.durability import FlushReport
 from .application.object_store import ObjectStore
+from .application.rebuild import rebuild
 from .application.scheduler import Limits, Scheduler
 from .application.service import Service
+from .application.verify import VerifyReport, verify
 from .domain.anchor_budget import AnchorBudget
 from .domain.codec_choice import CodecPolicy, choose_codec
 from .domain.disk_retention import Ages, Shares
@@ -47,6 +50,7 @@ from .domain.errors import StorageError
 from .domain.fingerprint import Fingerprint, fingerprint_of
 from .domain.write_guard import WriteGuard
 from .ports.block_storage import BlockStorage
+from .ports.catalog import Catalog
 from .ports.clock import Clock
 from .ports.codec import Codec
 from .ports.engine import Engine
@@ -172,6 +176,8 @@ def _opened_disk(
         if catalog.damage is not None:
             _log.warning("%s", catalog.damage)
         store = ObjectStore(storage, _codec(settings, storage))
+        if catalog.needs_rebuild:
+            _rebuild(store, catalog)
         limits = DiskLimits(
             plan.shares,
             Ages(),
@@ -240,6 +246,42 @@ def _codec(settings: ServeSettings, storage: BlockStorage) -> Codec:
     )
     _log.info("codec %s: %s", "on" if choice.compress else "off", choice.reason)
     return planes if choice.compress else RawCodec(planes)
+
+
+def _rebuild(store: ObjectStore, catalog: Catalog) -> None:
+    """Make the entries of a new or lost catalog again, before anything is taken for a stray."""
+    mark = catalog.age_mark()
+    report = rebuild(store, catalog, 0.0 if mark is None else mark.age_s)
+    if report.objects:
+        _log.warning(
+            "the catalog was made again from %d objects: %d entries; %d objects damaged, "
+            "%d anchors without their rows, %d ambiguous",
+            report.objects,
+            report.entries,
+            report.damaged,
+            report.lost,
+            report.ambiguous,
+        )
+
+
+def verify_store(
+    settings: ServeSettings, repair: bool, progress: Callable[[int, int], None]
+) -> VerifyReport:
+    """Read all stored state and hold it against what it says of itself; no server may run on it.
+
+    Raises:
+        StorageError: the store cannot be opened, or its medium failed.
+    """
+    storage, _ = _storage(settings)
+    try:
+        catalog = SqliteCatalog(settings.state_path / CATALOG_NAME)
+        try:
+            store = ObjectStore(storage, RawCodec(PlaneCodec()))
+            return verify(store, catalog, repair=repair, progress=progress)
+        finally:
+            catalog.close()
+    finally:
+        storage.close()
 
 
 def _save_policy(settings: ServeSettings, step: int) -> SavePolicy:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..domain.anchor import Anchor
-from ..domain.entry import EntryId, Role
-from ..domain.fingerprint import Fingerprint
+from ..domain.entry import Role
 from ..domain.grid import Grid
 from ..domain.prompt_chain import PromptChain
 from ..domain.write_guard import WriteCause
 from .disk_tier import ANCHORS_SAVED, DiskTier
+from .entry_ids import entry_id
 from .entry_write import EntryWrite, Snapshot
 from .resident_prefix import ResidentPrefix
 from .writes import Write, Writes
@@ -72,7 +72,9 @@ class Conversations:
         if line == 0:
             return False
         chain = self._chain(resident, line)
-        stored = self._tier.index.entry(_entry_id(self._tier.fingerprint, chain, line))
+        stored = self._tier.index.entry(
+            entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
+        )
         if stored is None:
             return True
         return resident.end is not None and stored.end is None
@@ -105,8 +107,8 @@ class Conversations:
         if end is not None:
             anchors = [*(anchor for anchor in anchors if anchor.line < end.line), end]
         work = self._start_write(slot, snapshot, chain, anchors)
-        entry_id = _entry_id(self._tier.fingerprint, chain, line)
-        write = Write(slot, entry_id, work, ready=True)
+        written_id = entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
+        write = Write(slot, written_id, work, ready=True)
         self._writes.add(write)
         return write
 
@@ -118,8 +120,3 @@ def _kept_line(resident: ResidentPrefix) -> int:
     """The highest line the resident conversation can be resumed at."""
     lines = [anchor.line for anchor in resident.anchors]
     return max([*lines, 0 if resident.end is None else resident.end.line], default=0)
-
-
-def _entry_id(fingerprint: Fingerprint, chain: PromptChain, line: int) -> EntryId:
-    """The same for the same tokens: saving them again replaces the entry."""
-    return EntryId(f"conversation-{fingerprint[:16]}-{chain.key(line).hex()}")

@@ -1,6 +1,6 @@
 """The disk tier at work: what requests resume from, and what is saved behind their backs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..domain.anchor import Anchor
@@ -31,7 +31,7 @@ from .writes import Writes
 CONVERSATION_LANES: Final = ("conversations-0", "conversations-1")
 HEAD_LANES: Final = ("heads-0", "heads-1")
 READ_LANES: Final = ("read-0", "read-1")
-LANES: Final = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
+LANES: Final[Mapping[str, int]] = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
 """How many jobs may wait, by lane; more than there are staging buffers."""
 
 HEADS_PENDING_MAX: Final = 16

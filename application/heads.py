@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..domain.anchor import Anchor
-from ..domain.entry import EntryId, Role
+from ..domain.entry import Role
 from ..domain.grid import Grid
 from ..domain.head_admission import PROMPT_STEPS_MIN, PromptShape, head_lines
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
 from .disk_tier import DiskTier
+from .entry_ids import entry_id
 from .entry_write import EntryWrite, Snapshot
 from .request import GenerationRequest
 from .writes import Write, Writes
@@ -98,8 +99,8 @@ class Heads:
             taint=top,
             end=None,
         )
-        entry_id = EntryId(f"head-{self._tier.fingerprint[:16]}-{chain.key(top).hex()}")
-        write = Write(slot, entry_id, self._start_write(slot, snapshot, chain), ready=False)
+        written_id = entry_id(Role.HEAD, self._tier.fingerprint, chain.key(top))
+        write = Write(slot, written_id, self._start_write(slot, snapshot, chain), ready=False)
         self._writes.add(write)
         return write
 

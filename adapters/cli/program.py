@@ -9,9 +9,12 @@ import click
 import msgspec
 
 from ...domain.errors import AnchorlineError, RequestError, SettingsError
+from .cache_commands import clear_command, flush_command, stats_command
 from .chat_command import chat_command
+from .failure import Failure, UsageFailure
 from .models_command import Flags, GetModel, ListModels, models_command
 from .setting_options import SettingsCommand, config_option, setting_options
+from .verify_command import VerifyStore, verify_command
 
 EXIT_INTERRUPTED: Final = 130
 
@@ -27,6 +30,7 @@ class CliParts:
         serve: serves until it is stopped; takes the flags and the configuration file asked for.
         list_models: the models that can be served by name; takes the same.
         get_model: makes a model present; takes its name, the same, and what shows its steps.
+        verify: goes over the stored state; None leaves the command out.
     """
 
     version: str
@@ -34,23 +38,7 @@ class CliParts:
     serve: Callable[[Flags, Path | None], None]
     list_models: ListModels
     get_model: GetModel
-
-
-class Failure(click.ClickException):
-    """A failure that is shown as one line."""
-
-    exit_code = 1
-
-    def show(self, file: object = None) -> None:
-        """Write the line to standard error."""
-        del file
-        click.echo(f"anchorline: {self.message}", err=True)
-
-
-class UsageFailure(Failure):
-    """The same, where whoever gave the command can mend it."""
-
-    exit_code = 2
+    verify: VerifyStore | None = None
 
 
 class Program(click.Group):
@@ -92,6 +80,10 @@ def build_cli(parts: CliParts) -> click.Group:
     program.add_command(_serve_command(parts))
     program.add_command(chat_command())
     program.add_command(models_command(parts.settings, parts.list_models, parts.get_model))
+    for command in (stats_command(), flush_command(), clear_command()):
+        program.add_command(command)
+    if parts.verify is not None:
+        program.add_command(verify_command(parts.settings, parts.verify))
     return program
 
 

@@ -10,6 +10,14 @@ from ...application.service import Service
 from ...ports.clock import Clock
 from .auth import KeyGuard
 from .errors import ErrorHandler
+from .questions import Questions
+from .routes_cache import (
+    FLUSHES_OPEN_MAX,
+    QUESTIONS_OPEN_MAX,
+    cache_clear,
+    cache_entries,
+    cache_flush,
+)
 from .routes_generation import chat_completions, completions
 from .routes_models import model, models
 from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, health_head, metrics
@@ -20,6 +28,7 @@ from .stats_reader import StatsReader
 BODY_BYTES_MAX: Final = 32 << 20
 PROGRESS_INTERVAL_S: Final = 1.0
 STATS_TIMEOUT_S: Final = 30.0
+FLUSH_TIMEOUT_S: Final = 120.0
 
 
 def create_app(
@@ -35,6 +44,7 @@ def create_app(
     body_bytes_max: int = BODY_BYTES_MAX,
     progress_interval_s: float = PROGRESS_INTERVAL_S,
     stats_timeout_s: float = STATS_TIMEOUT_S,
+    flush_timeout_s: float = FLUSH_TIMEOUT_S,
 ) -> Litestar:
     """An application over a running service; it starts and stops nothing itself.
 
@@ -45,16 +55,20 @@ def create_app(
         admin_key: needed on admin routes; None lets clients on this machine use them.
         body_bytes_max: longer bodies are answered with 413.
         progress_interval_s: the least time between two comments of a stream.
-        stats_timeout_s: how long /v1/cache/stats waits for the engine thread.
+        stats_timeout_s: how long admin routes wait for the engine thread.
+        flush_timeout_s: how long /v1/cache/flush waits; the flush itself goes on.
     """
     serving = Serving(
         service=service,
         clock=clock,
         stats=StatsReader(service),
+        questions=Questions(QUESTIONS_OPEN_MAX),
+        flushes=Questions(FLUSHES_OPEN_MAX),
         version=version,
         system_fingerprint=system_fingerprint,
         progress_interval_s=progress_interval_s,
         stats_timeout_s=stats_timeout_s,
+        flush_timeout_s=flush_timeout_s,
         started_s=clock.monotonic(),
         created_s=int(clock.wall()),
     )
@@ -70,6 +84,7 @@ def create_app(
             *(models, model),
             *(tokenize, detokenize),
             *(health, health_head, metrics, cache_stats),
+            *(cache_entries, cache_flush, cache_clear),
         ],
         dependencies={
             "serving": Provide(lambda: serving, sync_to_thread=False),

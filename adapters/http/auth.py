@@ -4,6 +4,7 @@ import hmac
 import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import NotAuthorizedException, PermissionDeniedException
@@ -15,6 +16,7 @@ OPEN: Final[Mapping[str, object]] = {"access": "open"}
 ADMIN: Final[Mapping[str, object]] = {"access": "admin"}
 """Options of an admin route."""
 
+_DEFAULT_PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 _KEY_HEADERS: Final = ("x-api-key", "x-admin-key")
 
 
@@ -23,6 +25,10 @@ class KeyGuard:
 
     The API key opens all routes but those of admins; the admin key opens these. Where there is no
     admin key, admin routes want the API key, if there is one, and a client on this machine.
+
+    A browser on this machine is such a client, whatever page it shows, and sends a form anywhere
+    without asking. So admin routes refuse what comes from pages of other hosts, and, where nobody
+    needs a key, from pages of names that are not this machine's: a name can be made to lead here.
     """
 
     def __init__(self, *, api_key: str | None, admin_key: str | None) -> None:
@@ -37,7 +43,7 @@ class KeyGuard:
 
         Raises:
             NotAuthorizedException: it lacks the key.
-            PermissionDeniedException: it comes from elsewhere.
+            PermissionDeniedException: it comes from elsewhere, or from a page of elsewhere.
         """
         access = handler.opt.get("access")
         if access == "open":
@@ -45,7 +51,13 @@ class KeyGuard:
         given = list(_given_keys(connection.headers))
         if access != "admin":
             _check(given, self._api_key, "an API key")
-        elif self._admin_key is not None:
+            return
+        keyed = self._admin_key is not None or self._api_key is not None
+        if not is_own_page(connection.headers, keyed=keyed):
+            raise PermissionDeniedException(
+                detail="this route does not answer to pages of other hosts"
+            )
+        if self._admin_key is not None:
             _check(given, self._admin_key, "the admin key")
         else:
             _check(given, self._api_key, "an API key")
@@ -65,6 +77,26 @@ def is_loopback(host: str) -> bool:
         return False
     inner = getattr(address, "ipv4_mapped", None) or address
     return bool(inner.is_loopback)
+
+
+def is_own_page(headers: Mapping[str, str], *, keyed: bool) -> bool:
+    """Whether a request comes from a page of this server's own host, or from no page at all.
+
+    Args:
+        keyed: False also wants that host to be this machine, by address or as `localhost`.
+    """
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    try:
+        page = urlsplit(origin)
+        own = urlsplit(f"{page.scheme}://{headers.get('host', '')}")
+        port = _DEFAULT_PORTS.get(page.scheme)
+        same = (page.hostname, page.port or port) == (own.hostname, own.port or port)
+    except ValueError:
+        return False
+    host = own.hostname
+    return same and host is not None and (keyed or host == "localhost" or is_loopback(host))
 
 
 def _given_keys(headers: Mapping[str, str]) -> Iterable[str]:

@@ -36,14 +36,28 @@ class Load(Struct, frozen=True):
     age_s: float
 
 
+class Disk(Struct, frozen=True):
+    """The tier on a medium; bytes and level are as last reported by the engine thread.
+
+    Attributes:
+        bytes: that all of it takes.
+        write_level: where today's writing stands: ok, over, hard; None without a tier.
+    """
+
+    on: bool
+    bytes: int
+    write_level: str | None
+
+
 class HealthBody(Struct, frozen=True):
-    """Whether the server is well; `requests` is None until the engine thread first reported."""
+    """Whether the server is well; what is None was not reported by the engine thread yet."""
 
     status: Literal["ok", "draining"]
     model: str
     version: str
     uptime_s: float
     requests: Load | None
+    disk: Disk | None
 
 
 @get("/health", opt=dict(OPEN))
@@ -56,6 +70,7 @@ async def health(request: Request[Any, Any, Any], serving: NamedDependency[Servi
         version=serving.version,
         uptime_s=round(serving.clock.monotonic() - serving.started_s, 3),
         requests=None if known is None else _load(known),
+        disk=None if known is None else _disk(known),
     )
 
 
@@ -80,3 +95,10 @@ async def cache_stats(serving: NamedDependency[Serving]) -> Response[bytes]:
 
 def _load(known: Known) -> Load:
     return Load(known.stats.running, known.stats.queued, round(known.age_s, 3))
+
+
+def _disk(known: Known) -> Disk:
+    disk = known.stats.disk
+    if disk is None:
+        return Disk(on=False, bytes=0, write_level=None)
+    return Disk(on=True, bytes=disk.bytes_used, write_level=disk.write_level)

@@ -6,6 +6,7 @@ from ...application.request import GenerationRequest
 from ...application.service import Service
 from ...ports.clock import Clock
 from .answer_format import Heading
+from .questions import Questions
 from .stats_reader import StatsReader
 
 
@@ -16,16 +17,21 @@ class Serving:
     Attributes:
         started_s: when the application was made, on the monotonic clock.
         created_s: the same in seconds since 1970.
-        stats_timeout_s: how long the admin route waits for the engine thread.
+        questions: what admin routes ask the engine thread; flushes have their own.
+        stats_timeout_s: how long admin routes wait for the engine thread.
+        flush_timeout_s: how long a flush is waited for.
     """
 
     service: Service
     clock: Clock
     stats: StatsReader
+    questions: Questions
+    flushes: Questions
     version: str
     system_fingerprint: str
     progress_interval_s: float
     stats_timeout_s: float
+    flush_timeout_s: float
     started_s: float
     created_s: int
 

@@ -62,9 +62,7 @@ def _restarted(options: Options, model: str, tokens: int) -> Figure:
 
 
 def _ask(server: DiskServer, messages: tuple[Message, ...], salt: str) -> Outcome:
-    request = chat_request(
-        server.admission, messages, max_tokens=ANSWER_TOKENS_MAX, salt=salt
-    )
+    request = chat_request(server.admission, messages, max_tokens=ANSWER_TOKENS_MAX, salt=salt)
     return serve(server.scheduler, request)
 
 
@@ -89,7 +87,7 @@ def _saved_again(options: Options, model: str, tokens: int) -> Iterator[Figure]:
             serve(server.scheduler, ids_request(server.admission, prompt, max_tokens=16, salt=salt))
             written.append(float(server.flush()))
             end = server.scheduler.slots[0].resident.length
-            lines = len(list(grid.lines(grid.floor(len(before)) + 1, end)))
+            lines = len(list(grid.lines(len(before), end)))
             rows = (end - grid.floor(len(before))) * layout.row_bytes
             own.append(float(rows + (lines + 1) * layout.section_bytes))
             whole.append(float(first + written[-1]))

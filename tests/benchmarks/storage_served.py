@@ -44,7 +44,7 @@ class DiskServer:
 
 
 @contextmanager
-def disk_server(model: str, directory: Path, *, compress: bool = False) -> Generator[DiskServer]:
+def disk_server(model: str, directory: Path, *, slots: int = 1) -> Generator[DiskServer]:
     """Load the model and open what an earlier one left in the directory."""
     usual = settings_of(model)
     settings = ServeSettings(
@@ -52,7 +52,8 @@ def disk_server(model: str, directory: Path, *, compress: bool = False) -> Gener
         dtype=usual.dtype,
         models_dir=usual.models_path,
         cache_dir=directory,
-        disk_codec="on" if compress else "off",
+        slots=slots,
+        disk_codec="off",
         disk_idle_s=0,
         disk_free_min=0,
     )

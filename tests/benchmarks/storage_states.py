@@ -142,7 +142,8 @@ class Store:
         self._directory = directory
         self.storage = SlowStorage(directory, bytes_max=_ROOM)
         codec = PlaneCodec() if compress else RawCodec(PlaneCodec())
-        self._jobs = ThreadJobs(LANES)
+        lanes: dict[str, int] = {**LANES}
+        self._jobs = ThreadJobs(lanes)
         self.state, self.profile = state, profile
         clock, telemetry = SystemClock(), PrometheusTelemetry()
         tier = DiskTier(

@@ -28,15 +28,18 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
 from anchorline.adapters.memory.checkable_state import Parts
-from anchorline.adapters.memory.crashable_storage import PUT_STEPS, CrashedHere
+from anchorline.adapters.memory.crashable_storage import PUT_STEPS, CrashableStorage, CrashedHere
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
 from anchorline.adapters.memory.plain_codec import PlainCodec
+from anchorline.adapters.nvme.nvme_storage import NvmeStorage
+from anchorline.adapters.sqlite.sqlite_catalog import SqliteCatalog
 from anchorline.adapters.text.tokenizer import load_tokenizer
 from anchorline.domain import prefix_key
 from anchorline.domain.disk_retention import Shares
@@ -58,6 +61,7 @@ from anchorline.domain.sums import sums_of
 from anchorline.domain.tokens import token_ids
 from anchorline.ports import telemetry as names
 from anchorline.ports.block_storage import ObjectName
+from support.disk_use import disk_use
 from support.stores import GRID, Box
 from support.tiny_tokenizer import CHATML, FORGETFUL, byte_level, saved
 
@@ -428,14 +432,49 @@ def test_disk_use_never_exceeds_the_cap_nor_a_smaller_one_after_a_restart() -> N
             box.flush()
 
     write(12 * MB)
-    assert 4 * MB < most <= 5 * MB
+    assert 3 * MB < most <= 5 * MB
 
     box.shares = Shares(MB // 2, 2 * MB)
     box.storage = box.storage.kill(bytes_max=5 * MB // 2)
     box.kill()
     most = box.storage.space().used
     write(5 * MB)
-    assert 1.5 * MB < most <= 2.5 * MB
+    assert MB < most <= 2.5 * MB
+
+
+@dataclass
+class DirectoryBox(Box):
+    """A box whose store is a directory, with its catalog in it."""
+
+    root: Path = Path()
+
+    def __post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        storage = NvmeStorage(self.root, bytes_max=self.shares.pool)
+        self.storage = cast("CrashableStorage", storage)
+        self.catalog = cast("MemoryCatalog", SqliteCatalog(self.root / "catalog.db"))
+        self.server = self._start()
+
+
+# Case 32.
+@pytest.mark.xfail(reason="room is made for the objects, and the catalog beside them is forgotten")
+def test_a_start_brings_the_directory_with_its_catalog_under_a_smaller_cap(tmp_path: Path) -> None:
+    box = DirectoryBox(shares=Shares(MB, 2 * MB), root=tmp_path)
+    for start in range(12):
+        box.server.ask(ids(start, 20), max_tokens=0)
+        box.flush()
+    box.disk.tier.close()
+    entries = len(box.disk.tier.entries())
+    held = box.disk.tier.index.nbytes
+
+    box.shares = Shares(0, held)
+    box.open()
+    box.disk.tier.close()
+
+    assert entries == 12
+    assert disk_use(tmp_path) <= held
 
 
 # Case 34.

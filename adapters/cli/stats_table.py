@@ -1,0 +1,115 @@
+"""The figures of a cache as rows that people read."""
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import msgspec
+
+Row: TypeAlias = tuple[str, str]
+"""A label and a text."""
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class Slot(msgspec.Struct):
+    """A slot, as `application.stats.SlotStats` has it."""
+
+    slot: int
+    length: int = 0
+    taint: int = 0
+    anchors: list[int] = msgspec.field(default_factory=list[int])
+    end: int | None = None
+    anchor_bytes: int = 0
+    busy: bool = False
+
+
+class Disk(msgspec.Struct):
+    """The tier on a medium, as `application.stats.DiskStats` has it."""
+
+    bytes_used: int = 0
+    bytes_free: int = 0
+    bytes_max: int = 0
+    entries: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    foreign: int = 0
+    restores: int = 0
+    bytes_read: int = 0
+    evicted: int = 0
+    quarantined: int = 0
+    pending_writes: int = 0
+    read_bytes_per_s: float = 0.0
+    written_by_day: dict[str, dict[str, int]] = msgspec.field(
+        default_factory=dict[str, dict[str, int]]
+    )
+    write_level: str = ""
+
+
+class Stats(msgspec.Struct):
+    """All of it, as `application.stats.CacheStats` has it; other versions' may lack some."""
+
+    enabled: bool = True
+    slots: list[Slot] = msgspec.field(default_factory=list[Slot])
+    queued: int = 0
+    running: int = 0
+    requests: int = 0
+    misses: int = 0
+    hits: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    tokens_cached: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    tokens_reread: int = 0
+    disk: Disk | None = None
+
+
+def stats_rows(stats: Stats) -> Iterator[Row]:
+    """The rows of the table, from what concerns most people."""
+    if not stats.enabled:
+        yield "cache", "off: every request starts cold"
+    hits = sum(stats.hits.values())
+    yield "requests", f"{stats.requests}: {hits} resumed, {stats.misses} cold"
+    if hits:
+        yield "resumed from", _counts(stats.hits)
+    cached = sum(stats.tokens_cached.values())
+    total = cached + stats.tokens_reread
+    share = f" ({cached / total:.0%} cached)" if total else ""
+    yield "prompt tokens", f"{cached} cached, {stats.tokens_reread} re-read{share}"
+    yield "now", f"{stats.running} running, {stats.queued} waiting"
+    for slot in stats.slots:
+        yield f"slot {slot.slot}", _slot(slot)
+    if stats.disk is None:
+        yield "disk", "off"
+    else:
+        yield from _disk(stats.disk)
+
+
+def size(nbytes: float) -> str:
+    """Bytes as people write them."""
+    for unit in _UNITS[:-1]:
+        if nbytes < 1024:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    return f"{nbytes:.1f} {_UNITS[-1]}"
+
+
+def _slot(slot: Slot) -> str:
+    if slot.length == 0:
+        return "busy" if slot.busy else "empty"
+    clean = "all clean" if slot.taint >= slot.length else f"clean up to {slot.taint}"
+    end = "no end kept" if slot.end is None else f"end at {slot.end}"
+    state = "busy" if slot.busy else "idle"
+    return f"{slot.length} tokens, {clean}, {len(slot.anchors)} anchors, {end}; {state}"
+
+
+def _disk(disk: Disk) -> Iterator[Row]:
+    yield "disk", f"{size(disk.bytes_used)} of {size(disk.bytes_max)}, {size(disk.bytes_free)} free"
+    foreign = f"; {disk.foreign} of other models" if disk.foreign else ""
+    yield "disk entries", f"{_counts(disk.entries) or 'none'}{foreign}"
+    rate = f" at {size(disk.read_bytes_per_s)}/s" if disk.restores else ""
+    yield "disk reads", f"{disk.restores} restores, {size(disk.bytes_read)}{rate}"
+    yield "disk writes", f"{disk.pending_writes} pending; the day's budget: {disk.write_level}"
+    if disk.evicted or disk.quarantined:
+        yield "gone", f"{disk.evicted} entries evicted, {disk.quarantined} objects quarantined"
+    for day, kinds in disk.written_by_day.items():
+        parts = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in sorted(kinds.items()))
+        yield f"written {day}", f"{size(sum(kinds.values()))}: {parts}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()) if count)

@@ -1,0 +1,92 @@
+"""What a save takes from a request that decodes meanwhile.
+
+Two slots: one holds a conversation that is saved, the other one decodes. Compared are steps of the
+same answer, with a save under way and without one.
+"""
+
+from collections.abc import Iterator
+from statistics import fmean
+from time import perf_counter, process_time, thread_time
+
+from report import Figure, Options, against
+from served import ids_request, random_ids, serve
+from storage_drive import scratch
+from storage_served import DiskServer, disk_server
+
+from anchorline.application.request import Event, Prefilling
+from anchorline.domain.write_guard import WriteCause
+
+KEPT_TOKENS = 4_096
+KEPT_TOKENS_QUICK = 1_024
+PROMPT_TOKENS = 300
+"""More than a grid step, so that each answer goes on in the slot of the one before."""
+
+STEPS = {"toy": 600, "smollm2": 120}
+STEPS_OTHER = 120
+STEPS_QUICK = 60
+REPETITIONS = 7
+REPETITIONS_QUICK = 2
+TARGET = "at most 1.02"
+
+CLOCKS = {"wall": perf_counter, "engine thread": thread_time, "all threads": process_time}
+
+
+def figures(options: Options) -> Iterator[Figure]:
+    """Time of a step by three clocks, and that of an answer."""
+    repetitions = REPETITIONS_QUICK if options.quick else REPETITIONS
+    for model in options.models:
+        steps = STEPS_QUICK if options.quick else STEPS.get(model, STEPS_OTHER)
+        with scratch() as directory, disk_server(model, directory, slots=2) as server:
+            saving: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
+            alone: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
+            saved: list[int] = []
+            _keep_one(options, server)
+            for number in range(-1, repetitions):
+                options.progress(f"decode while saving: {model}, {number + 1} of {repetitions}")
+                found = _steps(server, steps)
+                if number < 0:
+                    continue
+                for clock in CLOCKS:
+                    saving[clock].append(fmean(step[clock] for step in found[True]))
+                    alone[clock].append(fmean(step[clock] for step in found[False]))
+                saved.append(len(found[True]))
+        of = f", {sorted(saved)[len(saved) // 2]} of {steps} steps saving"
+        for clock in CLOCKS:
+            ours, other = saving[clock], alone[clock]
+            name = f"a decode step while a save runs / without, {clock}"
+            yield Figure(model, name, ours, other, against(ours, other) + of, TARGET)
+
+
+def _keep_one(options: Options, server: DiskServer) -> None:
+    """A conversation in the first slot."""
+    tokens = KEPT_TOKENS_QUICK if options.quick else KEPT_TOKENS
+    prompt = random_ids(tokens, below=server.parts.engine().profile.vocabulary, seed=1)
+    serve(server.scheduler, ids_request(server.admission, prompt, max_tokens=8, salt="kept"))
+
+
+def _steps(server: DiskServer, count: int) -> dict[bool, list[dict[str, float]]]:
+    """What each decode step took, by whether a save was under way; one begins after a third."""
+    scheduler, tier = server.scheduler, server.disk.tier
+    prompt = random_ids(PROMPT_TOKENS, below=server.parts.engine().profile.vocabulary, seed=2)
+    request = ids_request(server.admission, prompt, max_tokens=count + 1, salt="decodes")
+    events: list[Event] = []
+    scheduler.submit(request, events.append)
+    while not any(
+        isinstance(event, Prefilling) and event.done == PROMPT_TOKENS for event in events
+    ):
+        scheduler.step()
+    assert scheduler.slots[1].running is not None, "it decodes where the kept conversation stands"
+    found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+    for number in range(count):
+        if number == count // 3:
+            kept = scheduler.slots[0].resident
+            assert server.disk.conversations.save(0, kept, None, WriteCause.STOP) is not None
+        before = {name: clock() for name, clock in CLOCKS.items()}
+        saves = server.disk.writes.pending > 0
+        scheduler.step()
+        found[saves].append({name: clock() - before[name] for name, clock in CLOCKS.items()})
+    while scheduler.step():
+        pass
+    assert not server.disk.writes.pending
+    tier.clear()
+    return found
