@@ -218,7 +218,13 @@ class EntryWrite:
         return blocks, anchors
 
     def _copy_next(self) -> bool:
-        """Copy the next object that is not stored; False if no buffer is free."""
+        """Copy the next object that is not stored; False if no buffer is free.
+
+        The last block waits for all others: where it is on the medium, so are they. That is what
+        tells a whole history from one that a crash cut short, should the catalog be lost.
+        """
+        if not self._anchors and len(self._spans) == 1 and self._pending:
+            return False
         buffer = self._medium.pool.acquire()
         if buffer is None:
             return False

@@ -22,6 +22,7 @@ from ..domain.errors import (
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
 from ..domain.sampling import Logits
+from ..domain.taint_line import Gate
 from ..ports.clock import Clock
 from ..ports.engine import Engine
 from ..ports.telemetry import Telemetry
@@ -194,7 +195,7 @@ class Scheduler:
         offer, decision = self._preparer.outcome(preparation)
         decision = self._begin(request, slot, offer, decision)
         if self._disk is not None and placement.chain is not None:
-            clean = slot.resident.taint.line == decision.cached
+            clean = decision.gate is not Gate.PRESERVED
             self._disk.heads.began(
                 slot.index, request, placement.chain, decision.cached, clean=clean
             )

@@ -291,3 +291,18 @@ def test_conversations_that_take_turns_keep_their_anchors_on_the_medium() -> Non
     answer = box.server.ask([*mine, *ids(50, 6)])
 
     assert answer.decision.cached >= 120 - GRID
+
+
+def test_rows_that_were_prefilled_off_the_grid_never_become_a_head() -> None:
+    box = Box()
+    prompt = ids(0, 26)
+    box.server.ask(prompt, max_tokens=1)
+    box.flush()
+    for start in (9, 50):
+        box.server.scheduler.clear_ram()
+        box.server.ask([*prompt, *ids(9, 6), *ids(start, 9)])
+        box.settle()
+
+    heads = [entry for entry in box.disk.tier.entries() if entry.role is Role.HEAD]
+
+    assert heads == []
