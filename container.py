@@ -29,6 +29,7 @@ from .adapters.sqlite.sqlite_catalog import SqliteCatalog
 from .adapters.system.clock import SystemClock
 from .adapters.system.engine_thread import EngineThread
 from .adapters.system.jobs import ThreadJobs
+from .adapters.system.memory import SystemMemory
 from .adapters.telemetry.logs import configure_logging
 from .adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusTelemetry
 from .adapters.text.sampling_defaults import sampling_defaults
@@ -315,6 +316,7 @@ class Server(containers.DeclarativeContainer):
         telemetry,
         providers.Singleton(_limits, settings),
         disk,
+        providers.Singleton(SystemMemory),
     )
     engine_thread = providers.Singleton(
         EngineThread, scheduler.provided.step, scheduler.provided.abort

@@ -6,6 +6,7 @@ from typing import Final
 from ..domain.errors import AnchorlineError
 from ..domain.taint_line import Gate
 from ..ports import telemetry as names
+from ..ports.memory import Memory
 from ..ports.telemetry import Telemetry
 from .generation import Generation
 from .request import Decision, Finished, FinishReason, GenerationRequest
@@ -18,7 +19,13 @@ LAST_KEPT: Final = 32
 class Recorder:
     """Counts, and writes one line per request that explains where its prefill started."""
 
-    def __init__(self, telemetry: Telemetry, model: str) -> None:
+    def __init__(self, telemetry: Telemetry, model: str, memory: Memory | None = None) -> None:
+        """Takes where figures go.
+
+        Args:
+            memory: the pool whose figures are told along; None tells none.
+        """
+        self._memory = memory
         self._telemetry = telemetry
         self._model = model
         self.requests = 0
@@ -106,6 +113,10 @@ class Recorder:
         """How many requests wait and run."""
         self._telemetry.gauge(names.QUEUED, queued)
         self._telemetry.gauge(names.RUNNING, running)
+        if self._memory is not None and not running:
+            use = self._memory.use()
+            for kind in ("allocated", "reserved", "available", "total"):
+                self._telemetry.gauge(names.MEMORY_BYTES, getattr(use, kind), {"kind": kind})
 
     def _journal_row(self, generation: Generation, finished: Finished) -> dict[str, object]:
         decision, timings, usage = generation.decision, finished.timings, finished.usage

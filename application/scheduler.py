@@ -25,6 +25,7 @@ from ..domain.sampling import Logits
 from ..domain.taint_line import Gate
 from ..ports.clock import Clock
 from ..ports.engine import Engine
+from ..ports.memory import Memory
 from ..ports.telemetry import Telemetry
 from ..ports.tokenizer import Tokenizer
 from .background import Background
@@ -78,11 +79,13 @@ class Scheduler:
         telemetry: Telemetry,
         limits: Limits,
         disk: DiskService | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """Takes an engine whose slots are empty.
 
         Args:
             disk: the tier on a medium; None serves without one.
+            memory: what the server runs in, for the metrics.
         """
         self._disk = disk if limits.cache_enabled else None
         self._engine = engine
@@ -92,7 +95,7 @@ class Scheduler:
         self._slots = Slots(engine, limits.anchors, cache_enabled=limits.cache_enabled)
         self._queue: deque[tuple[GenerationRequest, EventSink]] = deque()
         self._rate = PrefillRate(engine.profile.prefill_tokens_per_s)
-        self._recorder = Recorder(telemetry, engine.profile.model)
+        self._recorder = Recorder(telemetry, engine.profile.model, memory)
         self._turn = _Turn.PREFILL
         self._draining = False
         self._preparer = Preparer(self._disk, self._slots, self._rate, clock)

@@ -47,7 +47,7 @@ RUNNING: Final = "requests_running"
 """Gauge."""
 
 MEMORY_BYTES: Final = "memory_bytes"
-"""Gauge by kind: allocated, reserved, available."""
+"""Gauge by kind: allocated, reserved, available, total; taken when nothing runs."""
 
 DISK_BYTES: Final = "disk_bytes"
 """Gauge: bytes the tier takes on its medium, temporary and quarantined ones included."""
