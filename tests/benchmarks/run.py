@@ -21,6 +21,10 @@ os.environ["GOMP_SPINCOUNT"] = "0"
 
 import decode
 import policy
+import storage_decode
+import storage_rates
+import storage_resume
+import storage_start
 import streaming
 import ttft
 from report import Figure, Options, print_table
@@ -32,6 +36,10 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
     "decode": decode.figures,
     "policy": policy.figures,
     "streaming": streaming.figures,
+    "storage-rates": storage_rates.figures,
+    "storage-decode": storage_decode.figures,
+    "storage-resume": storage_resume.figures,
+    "storage-start": storage_start.figures,
 }
 """A further benchmark is a further module with such a function."""
 

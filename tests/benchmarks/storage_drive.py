@@ -8,6 +8,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from anchorline.domain.stored_entry import ObjectName
 from anchorline.ports.block_storage import ByteArray, ByteRange
 
 CALL_BYTES: Final = 16 << 20
+ROOM: Final = 1 << 50
+"""Bytes that no limit of the store ever holds back."""
+
 DIRECTORY: Final = "ANCHORLINE_BENCH_DIR"
 """Names the directory to measure in; by default where the server would keep its state."""
 
@@ -84,7 +88,11 @@ class SlowStorage(NvmeStorage):
     """
 
     bytes_per_s: float = 0.0
-    _due_s: float = 0.0
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, bytes_max=ROOM)
+        self._lock = threading.Lock()
+        self._due_s = 0.0
 
     def read_into(
         self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
@@ -93,6 +101,7 @@ class SlowStorage(NvmeStorage):
         began_s = time.perf_counter()
         super().read_into(name, ranges, buffers)
         if self.bytes_per_s:
-            nbytes = sum(map(len, buffers))
-            self._due_s = max(self._due_s, began_s) + nbytes / self.bytes_per_s
-            time.sleep(max(self._due_s - time.perf_counter(), 0))
+            with self._lock:
+                self._due_s = max(self._due_s, began_s) + sum(map(len, buffers)) / self.bytes_per_s
+                due_s = self._due_s
+            time.sleep(max(due_s - time.perf_counter(), 0))

@@ -86,7 +86,7 @@ def _measured(
     for number in range(-1, repetitions):  # the first round makes buffers and directories
         options.progress(f"rates: grid {profile.grid.step}, {number + 1} of {repetitions}")
         ids = random_ids(tokens, below=profile.vocabulary, seed=number + 1)
-        found = Rates()
+        found = rates if number >= 0 else Rates()
         if number % 2:
             _raw(drive, nbytes, found)
         _stored(store, ids, nbytes, found)
@@ -94,9 +94,6 @@ def _measured(
             _raw(drive, nbytes, found)
         drive.delete()
         store.clear()
-        if number >= 0:
-            for name in ("save", "restore", "raw_write", "raw_read"):
-                getattr(rates, name).extend(getattr(found, name))
     store.close()
     return rates
 

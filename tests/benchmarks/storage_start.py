@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from report import Figure, Options, against
-from storage_drive import scratch
+from storage_drive import ROOM, scratch
 from storage_states import LARGE, made_state, profile_of
 
 from anchorline.adapters.codec.plane_codec import PlaneCodec
@@ -45,7 +45,6 @@ REPETITIONS: Final = 7
 REPETITIONS_QUICK: Final = 2
 COMMITS: Final = 25
 PROMISED_S: Final = 0.5
-_ROOM: Final = 1 << 50
 
 
 def figures(options: Options) -> Iterator[Figure]:
@@ -83,7 +82,7 @@ class Starts:
 def _start(directory: Path, profile: EngineProfile, into: Starts) -> Starts:
     """Open everything as the composition root does."""
     opened: list[NvmeStorage] = []
-    into.open_s.append(_seconds(lambda: opened.append(NvmeStorage(directory, bytes_max=_ROOM))))
+    into.open_s.append(_seconds(lambda: opened.append(NvmeStorage(directory, bytes_max=ROOM))))
     store = ObjectStore(opened[0], RawCodec(PlaneCodec()))
     tiers: list[DiskTier] = []
     into.index_s.append(_seconds(lambda: tiers.append(_tier(directory, store, profile))))
@@ -102,7 +101,7 @@ def _tier(directory: Path, store: ObjectStore, profile: EngineProfile) -> DiskTi
         PrometheusTelemetry(),
         profile,
         fingerprint_of(profile.facts),
-        DiskLimits(Shares(_ROOM, _ROOM), Ages(), WriteGuard(_ROOM, GRID)),
+        DiskLimits(Shares(ROOM, ROOM), Ages(), WriteGuard(ROOM, GRID)),
         local_day=lambda: "2026-11-29",
     )
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import torch
-from storage_drive import SlowStorage
+from storage_drive import ROOM, SlowStorage
 
 from anchorline.adapters.codec.plane_codec import PlaneCodec
 from anchorline.adapters.codec.rates import keys_like
@@ -45,7 +45,6 @@ from anchorline.ports.engine import EngineProfile
 from anchorline.ports.gpu_state import SlotState
 
 VOCABULARY: Final = 1 << 16
-_ROOM: Final = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ class Store:
     ) -> None:
         directory.mkdir(mode=0o700)
         self._directory = directory
-        self.storage = SlowStorage(directory, bytes_max=_ROOM)
+        self.storage = SlowStorage(directory)
         codec = PlaneCodec() if compress else RawCodec(PlaneCodec())
         lanes: dict[str, int] = {**LANES}
         self._jobs = ThreadJobs(lanes)
@@ -153,7 +152,7 @@ class Store:
             telemetry,
             profile,
             fingerprint_of(profile.facts),
-            DiskLimits(Shares(_ROOM, _ROOM), Ages(), WriteGuard(_ROOM, profile.grid.step)),
+            DiskLimits(Shares(ROOM, ROOM), Ages(), WriteGuard(ROOM, profile.grid.step)),
             local_day=lambda: "2026-11-29",
         )
         self.service = DiskService(

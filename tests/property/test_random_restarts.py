@@ -104,7 +104,7 @@ class Life:
                 if end is not None and len(ids) < WINDOW - 1 and self.holds(ids):
                     self.conversations.append((salt, [*ids, 5]))
                     finished = self.ask(len(self.conversations) - 1)
-                    # What was damaged before it was saved again is not known to be until it is read.
+                    # What was damaged before it was saved again shows only when it is read.
                     if finished is not None and not finished.decision.quarantined:
                         assert finished.decision.cached == len(ids), "what was durable is gone"
                     return
