@@ -1,6 +1,8 @@
 """The composition root: every part, and what it is made of."""
 
+import contextlib
 import logging
+import os
 import secrets
 import shutil
 import sys
@@ -47,7 +49,7 @@ from .application.verify import VerifyReport, verify
 from .domain.anchor_budget import AnchorBudget
 from .domain.codec_choice import CodecPolicy, choose_codec
 from .domain.disk_retention import Ages, Shares
-from .domain.errors import StorageError
+from .domain.errors import StorageError, StorageUnavailable
 from .domain.fingerprint import Fingerprint, fingerprint_of
 from .domain.write_guard import WriteGuard
 from .ports.block_storage import BlockStorage
@@ -172,8 +174,11 @@ def _opened_disk(
 ) -> DiskService:
     profile = engine.profile
     storage, plan = _storage(settings)
-    try:
+    opened = contextlib.ExitStack()
+    opened.callback(storage.close)
+    with opened:
         catalog = SqliteCatalog(settings.state_path / CATALOG_NAME)
+        opened.callback(catalog.close)
         if catalog.damage is not None:
             _log.warning("%s", catalog.damage)
         store = ObjectStore(storage, _codec(settings, storage))
@@ -206,9 +211,7 @@ def _opened_disk(
             staging_count=STAGING_BUFFERS,
         )
         service.start()
-    except BaseException:
-        storage.close()
-        raise
+        opened.pop_all()  # the tier closes them from now on
     _log.info(
         "disk tier in %s: %d entries, heads up to %d bytes, conversations up to %d, %d stay free",
         settings.state_path,
@@ -229,12 +232,24 @@ def _storage(settings: ServeSettings) -> tuple[NvmeStorage, DiskPlan]:
     path = settings.state_path
     near = next((above for above in (path, *path.parents) if above.is_dir()), Path("/"))
     usage = shutil.disk_usage(near)
-    held = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-    plan = disk_plan(settings, usage.total, usage.free + held)
+    plan = disk_plan(settings, usage.total, usage.free + _held_bytes(path))
     storage = NvmeStorage(path, bytes_max=plan.shares.pool, free_min=plan.free_min)
     for notice in storage.notices:
         _log.warning("%s", notice)
     return storage, plan
+
+
+def _held_bytes(directory: Path) -> int:
+    """What the files below a directory take; 0 where there is none."""
+    held, left = 0, [directory] if directory.is_dir() else []
+    while left:
+        with os.scandir(left.pop()) as found:
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(Path(entry.path))
+                else:
+                    held += entry.stat(follow_symlinks=False).st_size
+    return held
 
 
 def _codec(settings: ServeSettings, storage: BlockStorage) -> Codec:
@@ -273,6 +288,8 @@ def verify_store(
     Raises:
         StorageError: the store cannot be opened, or its medium failed.
     """
+    if not settings.state_path.is_dir():
+        raise StorageUnavailable(f"there is no stored state in {settings.state_path}")
     storage, _ = _storage(settings)
     try:
         catalog = SqliteCatalog(settings.state_path / CATALOG_NAME)

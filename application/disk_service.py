@@ -28,9 +28,11 @@ from .restore import Expected, ReadLanes, Restore, RestoreFailed
 from .staging import StagingPool
 from .writes import Writes
 
-CONVERSATION_LANES: Final = ("conversations-0", "conversations-1")
+CONVERSATION_LANES: Final = tuple(f"conversations-{number}" for number in range(6))
+"""Each object waits for two syncs, and the drive is to have something to write meanwhile."""
+
 HEAD_LANES: Final = ("heads-0", "heads-1")
-READ_LANES: Final = ("read-0", "read-1")
+READ_LANES: Final = tuple(f"read-{number}" for number in range(4))
 LANES: Final[Mapping[str, int]] = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
 """How many jobs may wait, by lane; more than there are staging buffers."""
 

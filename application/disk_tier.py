@@ -376,6 +376,7 @@ class DiskTier:
         For the start, before anything is written: a crash leaves objects of entries that were never
         committed, and may bring deleted ones back.
         """
+        assert not self._catalog.needs_rebuild, "a lost catalog makes strays of everything"
         needed = {name for entry in self.entries() for name in _objects(entry)}
         stray = [
             one.name

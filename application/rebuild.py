@@ -267,9 +267,9 @@ def _was_written_whole(anchor: _Object, blocks: Sequence[_Object]) -> bool:
     """Whether all tainted rows of an anchor's history were stored, so that none is another's.
 
     A history that was written in part may have its anchor there, and, where its own blocks are
-    missing, those of another history of the same tokens. Anchors are written first, then blocks
-    from row 0 on. So a short block is the last object of a write, and belongs to a history that
-    ends right there; a block on the grid may be anybody's.
+    missing, those of another history of the same tokens. The last block of a write is stored when
+    all else of it is durable, see `EntryWrite`. So a short block, which belongs to a history that
+    ends right there, says that all of it was there; a block on the grid may be anybody's.
     """
     if all(block.empty for block in blocks if block.line > anchor.taint):
         return True

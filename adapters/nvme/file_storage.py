@@ -33,6 +33,10 @@ from .vectored import aligned_buffer, read_ranges, write_arrays
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
+TRANSFERS_MAX: Final = 2
+"""Reads at a time, and writes: one keeps the drive busy, and one stands ready behind it. More of
+them would share the drive and end together, and it would idle while all are checked or synced."""
+
 
 class FileStorage:
     """Implements `ports.block_storage.BlockStorage` in a directory of its own.
@@ -86,6 +90,8 @@ class FileStorage:
             raise
         self._bytes_max = bytes_max
         self._numbers = itertools.count(1)
+        self._reads = threading.Semaphore(TRANSFERS_MAX)
+        self._writes = threading.Semaphore(TRANSFERS_MAX)
         self._changed = threading.Condition()
         self._putting: set[str] = set()
         self._closed = False
@@ -146,7 +152,8 @@ class FileStorage:
             end = max((span.end for span in ranges), default=0)
             if end > size:
                 raise ObjectCorrupt(f"{name} has {size} bytes and should reach to {end}")
-            read_ranges(fd, ranges, buffers, aligned=self._access.aligned)
+            with self._reads:
+                read_ranges(fd, ranges, buffers, aligned=self._access.aligned)
             self._access.let_go(fd)
 
     def header(self, name: ObjectName, nbytes: int) -> bytes:
@@ -259,7 +266,8 @@ class FileStorage:
         fd = os.open(temporary, _CREATE | self._access.flags, FILE_MODE, dir_fd=directory)
         try:
             self._on_step("write")
-            write_arrays(fd, parts, aligned=self._access.aligned, between=between)
+            with self._writes:
+                write_arrays(fd, parts, aligned=self._access.aligned, between=between)
             self._on_step("sync file")
             os.fsync(fd)
             self._access.let_go(fd)

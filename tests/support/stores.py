@@ -36,7 +36,7 @@ class Box:
     guard: WriteGuard = field(default_factory=lambda: WriteGuard(1 << 40, 32 * GRID))
     evicted_tokens_min: int = 16
     seed: int = 0
-    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    catalog: MemoryCatalog = field(default_factory=lambda: MemoryCatalog(needs_rebuild=False))
     clock: ManualClock = field(default_factory=ManualClock)
     weights: str = "one"
     known: Known = field(default_factory=dict[bytes, Lineage])

@@ -14,6 +14,7 @@ from anchorline.application.object_store import ObjectStore
 from anchorline.application.rebuild import RebuildReport, rebuild
 from anchorline.domain.entry import Role, Source, Tier
 from anchorline.domain.errors import StorageUnavailable
+from anchorline.domain.object_header import ObjectHeader, ObjectKind
 from anchorline.domain.stored_entry import ObjectName, StoredEntry
 from anchorline.domain.taint_line import Gate
 from support.stores import GRID, Box
@@ -261,6 +262,40 @@ def test_a_save_that_a_crash_cut_short_takes_no_rows_of_another_history(more: in
     for line in (46, 50, 70):
         box.server.ask([*sequence[:line], *ids(90, 9)])
     box.server.ask([*sequence, 1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_last_block_of_a_save_is_stored_last(seed: int) -> None:
+    """Lanes overtake each other; the rows that are missing must not be taken from another history.
+
+    Both histories are clean up to 57. One decodes 11 tokens; the other decodes 3, reads the same
+    ones after them as a prompt, and is stored: it has the same key at 64.
+    """
+    box = Box(seed=seed)
+    server, prompt = box.server, ids(0, 57)
+    request = server.submit(prompt, max_tokens=11)
+    server.run()
+    sequence = server.sequences[request].tolist()
+    server.scheduler.clear_ram()
+    server.ask(prompt, max_tokens=3)
+    server.ask([*sequence[:65], *ids(5, 60)], max_tokens=1)
+    assert box.flush().durable
+    server.scheduler.clear_ram()
+    server.ask(prompt, max_tokens=11)
+    box.server.scheduler.flush(lambda _: None)
+    while not any(len(header.span) == 3 for header in headers(box)):
+        for _ in range(4):
+            box.server.step()
+        box.jobs.step()
+    lose_catalog(box)
+
+    assert box.server.ask([*sequence, 1]).decision.cached <= 57, "whose rows cannot be told"
+
+
+def headers(box: Box) -> list[ObjectHeader]:
+    store = ObjectStore(box.storage, PlainCodec())
+    found = [store.read_header(ObjectName(name)) for name in box.names]
+    return [header for header in found if header.kind is ObjectKind.BLOCK]
 
 
 def test_rows_that_are_both_clean_and_tainted_somewhere_serve_who_is_clean() -> None:
