@@ -51,6 +51,7 @@ from .domain.codec_choice import CodecPolicy, choose_codec
 from .domain.disk_retention import Ages, Shares
 from .domain.errors import StorageError, StorageUnavailable
 from .domain.fingerprint import Fingerprint, fingerprint_of
+from .domain.measured_rate import BYTES_PER_S_PRIOR
 from .domain.write_guard import WriteGuard
 from .ports.block_storage import BlockStorage
 from .ports.catalog import Catalog
@@ -146,6 +147,13 @@ def disk_plan(settings: ServeSettings, total: int, free: int) -> DiskPlan:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MaybeDisk:
+    """The disk tier, or that there is none: a provider would make None again when asked again."""
+
+    service: DiskService | None
+
+
 def _disk(
     settings: ServeSettings,
     engine: Engine,
@@ -153,15 +161,15 @@ def _disk(
     clock: Clock,
     telemetry: Telemetry,
     jobs: Jobs,
-) -> DiskService | None:
+) -> MaybeDisk:
     """The disk tier, or None: because it is off, or because its directory cannot be used."""
     if settings.disk == "off" or settings.cache == "off":
-        return None
+        return MaybeDisk(None)
     try:
-        return _opened_disk(settings, engine, fingerprint, clock, telemetry, jobs)
+        return MaybeDisk(_opened_disk(settings, engine, fingerprint, clock, telemetry, jobs))
     except StorageError as error:
         _log.warning("serving without the disk tier: %s", error)
-        return None
+        return MaybeDisk(None)
 
 
 def _opened_disk(
@@ -243,20 +251,27 @@ def _held_bytes(directory: Path) -> int:
     """What the files below a directory take; 0 where there is none."""
     held, left = 0, [directory] if directory.is_dir() else []
     while left:
-        with os.scandir(left.pop()) as found:
+        # Another server may be at work here: what goes meanwhile is not held.
+        with contextlib.suppress(OSError), os.scandir(left.pop()) as found:
             for entry in found:
                 if entry.is_dir(follow_symlinks=False):
                     left.append(Path(entry.path))
-                else:
+                    continue
+                with contextlib.suppress(OSError):
                     held += entry.stat(follow_symlinks=False).st_size
     return held
 
 
 def _codec(settings: ServeSettings, storage: BlockStorage) -> Codec:
     planes = PlaneCodec()
+    try:
+        drive_bytes_per_s = read_rate(storage)
+    except StorageError:
+        # No room for the measurement: a full store is still one to resume from.
+        drive_bytes_per_s = BYTES_PER_S_PRIOR
     choice = choose_codec(
         CodecPolicy(settings.disk_codec),
-        drive_bytes_per_s=read_rate(storage),
+        drive_bytes_per_s=drive_bytes_per_s,
         free_cores=1,
         rates=measure_rates(planes),
     )
@@ -324,7 +339,8 @@ class Server(containers.DeclarativeContainer):
     engine = providers.Singleton(_engine, settings, location)
     fingerprint = providers.Singleton(_fingerprint, engine, tokenizer)
     jobs = providers.Singleton(ThreadJobs, LANES)
-    disk = providers.Singleton(_disk, settings, engine, fingerprint, clock, telemetry, jobs)
+    maybe_disk = providers.Singleton(_disk, settings, engine, fingerprint, clock, telemetry, jobs)
+    disk = maybe_disk.provided.service
     scheduler = providers.Singleton(
         Scheduler,
         engine,
@@ -399,7 +415,8 @@ def stop(server: Server) -> None:
         return max(deadline_s - clock.monotonic(), 0.0)
 
     thread: EngineThread = server.engine_thread()
-    disk: DiskService | None = server.disk()
+    maybe: MaybeDisk = server.maybe_disk()
+    disk = maybe.service
     if disk is not None:
         _log.info("making the conversation durable")
         _flush(server.service(), left_s())

@@ -270,6 +270,9 @@ class DiskTier:
 
     def write_ended(self, *, failed: bool) -> None:
         """A medium that failed is left alone for a while, longer each time until it works again."""
+        if failed == (self._backoff_s == 0.0):
+            event = "disk_writes_fail" if failed else "disk_writes_work_again"
+            self._telemetry.journal({"event": event})
         if not failed:
             self._backoff_s = 0.0
             return
@@ -297,8 +300,11 @@ class DiskTier:
 
         The medium's own limit, and what must stay free on it, count as well.
         """
-        held, free = self._index.nbytes + self._foreign_bytes(), self.space().free
-        if held + incoming_bytes <= self._limits.shares.pool and incoming_bytes <= free:
+        space = self.space()
+        held, free = self._index.nbytes + self._foreign_bytes(), space.free
+        # The catalog, temporary and quarantined objects stand under the same cap.
+        pool = self._limits.shares.pool - max(space.used - held, 0)
+        if held + incoming_bytes <= pool and incoming_bytes <= free:
             return True
         going = victims(
             self._holdings(),
@@ -306,7 +312,7 @@ class DiskTier:
             role,
             incoming_bytes,
             self.now_s(),
-            bytes_max=held + free,
+            bytes_max=max(min(held + free, pool), 0),
         )
         for entry_id, why in going or ():
             self._leave(entry_id, why)
@@ -350,6 +356,7 @@ class DiskTier:
         self.counters.quarantined += 1
         self._telemetry.count(names.QUARANTINED)
         self._telemetry.journal({"event": "quarantined", "object": name, "reason": reason})
+        self._tolerate(lambda: self._store.storage.quarantine(name, reason))
         for entry in self._index.needing(name):
             rest = _without(entry, name)
             if rest is None:
@@ -357,7 +364,6 @@ class DiskTier:
             elif self._tolerate(lambda rest=rest: self._catalog.put(rest)):
                 self._index.add(rest)
                 self._delete_orphans([entry])
-        self._tolerate(lambda: self._store.storage.quarantine(name, reason))
 
     def tidy(self) -> int:
         """Let expired entries go, and write the age down; how many went."""
@@ -376,7 +382,8 @@ class DiskTier:
         For the start, before anything is written: a crash leaves objects of entries that were never
         committed, and may bring deleted ones back.
         """
-        assert not self._catalog.needs_rebuild, "a lost catalog makes strays of everything"
+        if self._catalog.needs_rebuild:
+            return 0  # nothing is known to be a stray while entries may be missing
         needed = {name for entry in self.entries() for name in _objects(entry)}
         stray = [
             one.name

@@ -38,6 +38,7 @@ class Preparer:
     ) -> Preparation:
         """Look at what stands between a placed request and its prefill."""
         preparation = Preparation(request, sink, placement, self._clock.monotonic())
+        self._doubt_the_rate(placement)
         preparation.awaited = self._awaited(placement)
         if preparation.awaited is None:
             preparation.save = self._save_displaced(request, placement)
@@ -84,6 +85,16 @@ class Preparer:
         """The client has left. A conversation that is being saved is saved all the same."""
         if preparation.restore is not None and self._disk is not None:
             self._disk.abandoned(preparation.restore)
+
+    def _doubt_the_rate(self, placement: Placement) -> None:
+        """Stored state that would have continued further was found too slow to bring in."""
+        passed_over = [
+            refused.line
+            for refused in placement.decision.refused
+            if refused.source in (Source.HEAD, Source.CONVERSATION)
+        ]
+        if self._disk is not None and max(passed_over, default=0) > placement.offer.line:
+            self._disk.tier.rate.doubt()
 
     def _awaited(self, placement: Placement) -> Write | None:
         """A write under way that will continue the prompt much further than what is on offer."""

@@ -53,6 +53,17 @@ class MeasuredRate:
         else:
             self._object_costs.append(max(seconds - nbytes / self.bytes_per_s, 0.0) / objects)
 
+    def doubt(self) -> None:
+        """Forget the slowest measurement.
+
+        For when a transfer was not made because of what was measured: else one slow moment would
+        keep anybody from ever measuring again.
+        """
+        if self._rates:
+            self._rates.remove(min(self._rates))
+        if self._object_costs:
+            self._object_costs.remove(max(self._object_costs))
+
     def seconds(self, nbytes: int, objects: int) -> float:
         """How long moving so many bytes in so many objects is expected to take."""
         return max(objects, 0) * self.object_s + max(nbytes, 0) / self.bytes_per_s

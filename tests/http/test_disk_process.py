@@ -398,7 +398,6 @@ def test_the_reader_of_the_format_document_reads_what_a_server_wrote(
     assert kinds == {"block": 4, "grid": 3, "end": 1}
 
 
-@pytest.mark.xfail(reason="the drive is measured with 32 MiB that have to fit under the cap")
 def test_a_store_with_a_small_cap_is_used(launcher: Launcher, cache: Path) -> None:
     small = ("--disk-heads-bytes-max=4MiB", "--disk-conversations-bytes-max=16MiB")
     server = launcher.start(cache, *small)
@@ -483,7 +482,6 @@ def test_a_directory_that_cannot_be_used_is_told_and_serving_goes_on(
     assert origin(next_answer) == ("slot", "end", "preserved")
 
 
-@pytest.mark.xfail(reason="a server without the tier tries to open it once more at its stop")
 def test_a_directory_that_cannot_be_used_is_told_once_and_left_alone_at_the_stop(
     launcher: Launcher, cache: Path
 ) -> None:

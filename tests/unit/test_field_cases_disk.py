@@ -285,7 +285,6 @@ def test_a_not_a_number_in_stored_state_never_reaches_a_forward(
 
 
 # Case 10.
-@pytest.mark.xfail(reason="what an entry loses is deleted before it can be moved aside")
 def test_a_damaged_object_is_kept_aside_with_its_reason() -> None:
     box = Box()
     sequence = converse(box, 5)
@@ -459,7 +458,6 @@ class DirectoryBox(Box):
 
 
 # Case 32.
-@pytest.mark.xfail(reason="room is made for the objects, and the catalog beside them is forgotten")
 def test_a_start_brings_the_directory_with_its_catalog_under_a_smaller_cap(tmp_path: Path) -> None:
     box = DirectoryBox(shares=Shares(MB, 2 * MB), root=tmp_path)
     for start in range(12):
