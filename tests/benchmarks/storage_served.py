@@ -8,10 +8,9 @@ from served import settings_of
 
 from anchorline.adapters.gpu.model_store import ModelStore
 from anchorline.application.admission import Admission
-from anchorline.application.disk_service import DiskService
 from anchorline.application.durability import FlushReport
 from anchorline.application.scheduler import Scheduler
-from anchorline.container import Server, build
+from anchorline.container import MaybeDisk, Server, build
 from anchorline.settings import ServeSettings
 
 CLOSE_S = 60.0
@@ -24,7 +23,8 @@ class DiskServer:
         self.parts = parts
         self.scheduler: Scheduler = parts.scheduler()
         self.admission: Admission = parts.admission()
-        disk: DiskService | None = parts.disk()
+        maybe: MaybeDisk = parts.maybe_disk()
+        disk = maybe.service
         assert disk is not None, "the disk tier is off"
         self.disk = disk
 
