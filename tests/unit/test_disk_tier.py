@@ -306,3 +306,19 @@ def test_rows_that_were_prefilled_off_the_grid_never_become_a_head() -> None:
     heads = [entry for entry in box.disk.tier.entries() if entry.role is Role.HEAD]
 
     assert heads == []
+
+
+def test_one_slow_moment_of_the_drive_does_not_turn_the_tier_off() -> None:
+    box = Box()
+    sequence = converse(box, 5)
+    box.flush()
+    box.kill()
+    box.disk.tier.rate.observe(1 << 20, 0, 1e6)
+
+    asked: list[int] = []
+    for _ in range(3):
+        box.server.scheduler.clear_ram()
+        asked.append(box.server.ask([*sequence, 1, 2, 3]).decision.cached)
+
+    assert asked[0] == 0, "the measurement is believed at first"
+    assert asked[-1] == len(sequence)
