@@ -75,7 +75,8 @@ class Conversations:
         stored = self._tier.index.entry(
             entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
         )
-        if stored is None:
+        # Damage may have cut the entry of these very tokens back to a lower line.
+        if stored is None or stored.anchors[-1].line < line:
             return True
         return resident.end is not None and stored.end is None
 

@@ -42,7 +42,7 @@ class RestoreFailed(Exception):
     """
 
     def __init__(self, name: ObjectName, error: Exception) -> None:
-        super().__init__(f"{name}: {error}")
+        super().__init__(f"{error} ({name})")  # the reason first: names are long, and logs are cut
         self.name = name
         self.damaged = isinstance(error, (ObjectCorrupt, ObjectMissing))
 

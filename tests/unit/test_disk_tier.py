@@ -322,3 +322,19 @@ def test_one_slow_moment_of_the_drive_does_not_turn_the_tier_off() -> None:
 
     assert asked[0] == 0, "the measurement is believed at first"
     assert asked[-1] == len(sequence)
+
+
+def test_an_entry_that_damage_cut_back_is_saved_again_before_a_flush_says_durable() -> None:
+    box = Box()
+    request = box.server.submit(ids(0, 200))
+    for _ in range(12):
+        box.server.step()
+    box.server.scheduler.cancel(request)  # so there are grid anchors, and no end
+    box.flush()
+    top = box.disk.tier.entries()[0].anchors[-1]
+    box.disk.tier.distrust(top.name, "planted")
+
+    report = box.flush()
+
+    assert report.durable
+    assert box.disk.tier.entries()[0].anchors[-1].line == top.line
