@@ -1,6 +1,7 @@
 """Models from directories of safetensors, from GGUF files, and from the Hugging Face hub."""
 
 import contextlib
+import logging
 import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ TINY_PARAMETERS: Final = 20_000_000
 GRID_TINY: Final = 64
 GRID_CPU: Final = 256
 GRID_CUDA: Final = 1_024
+KERNEL_ADVICE_LOGGER: Final = "transformers.integrations.hub_kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ def load_engine(
         SettingsError: the device does not exist, or the window exceeds the model's maximum.
     """
     place = usable_device(device)
+    _log_with_the_process(place)
     if threads is not None:
         if threads < 1:
             raise SettingsError(f"threads is {threads}, and at least 1 is needed")
@@ -244,6 +247,18 @@ def default_grid(model: nn.Module, device: torch.device) -> int:
     if sum(parameter.numel() for parameter in model.parameters()) < TINY_PARAMETERS:
         return GRID_TINY
     return GRID_CUDA if device.type == "cuda" else GRID_CPU
+
+
+def _log_with_the_process(device: torch.device) -> None:
+    """One log: what transformers says goes through the root logger, as everybody's records do.
+
+    Left alone it writes to stderr in a format of its own, and both ways where the environment
+    says `CI`. The advice to install faster kernels is kept from CPUs, for which there are none.
+    """
+    transformers_logging.disable_default_handler()
+    transformers_logging.enable_propagation()
+    if device.type == "cpu":
+        logging.getLogger(KERNEL_ADVICE_LOGGER).setLevel(logging.ERROR)
 
 
 @contextlib.contextmanager

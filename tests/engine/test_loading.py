@@ -1,5 +1,6 @@
 """Models from directories, GGUF files and ids, and what is said where there is none."""
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -202,6 +203,20 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ModelRefused, match="neither a directory nor a GGUF file"):
         load_engine(str(path))
+
+
+def test_what_transformers_logs_goes_through_the_processs_own_log_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_engine(str(saved(tiny_model("llama"), tmp_path / "some-model")))
+    with caplog.at_level(logging.WARNING, logger="transformers"):
+        logging.getLogger("transformers.modeling_utils").warning("heard")
+        logging.getLogger("transformers.integrations.hub_kernels").warning("a GPU's kernel")
+
+    library = logging.getLogger("transformers")
+    assert library.propagate
+    assert logging.StreamHandler not in {type(handler) for handler in library.handlers}
+    assert [record.getMessage() for record in caplog.records] == ["heard"]
 
 
 @pytest.mark.parametrize(("device", "said"), [("tpu", "no device"), ("meta", "not supported")])
