@@ -12,9 +12,10 @@ from . import __version__
 from .adapters.cli.models_command import Flags, ListedModel, Progress
 from .adapters.cli.program import CliParts, build_cli
 from .adapters.cli.verify_command import Counted
-from .settings import ServeSettings, load
+from .settings import ServeSettings, exposed_keys, load
 
 if TYPE_CHECKING:
+    from .adapters.cli.simulate_command import Worlds
     from .application.verify import VerifyReport
 
 
@@ -27,6 +28,7 @@ def main() -> None:
         list_models=_list_models,
         get_model=_get_model,
         verify=_verify,
+        worlds=_worlds,
     )
     build_cli(parts)(prog_name="anchorline")
 
@@ -35,7 +37,7 @@ def _serve(flags: Flags, config: Path | None) -> None:
     settings = load(flags, environ=os.environ, config=config)  # a mistake shows at once
     from .container import serve  # noqa: PLC0415
 
-    serve(settings)
+    serve(settings, notice=exposed_keys(config))
 
 
 def _list_models(flags: Flags, config: Path | None) -> Sequence[ListedModel]:
@@ -55,6 +57,12 @@ def _verify(flags: Flags, config: Path | None, repair: bool, progress: Counted) 
     from .container import verify_store  # noqa: PLC0415
 
     return verify_store(settings, repair, progress)
+
+
+def _worlds() -> "Worlds":
+    from .simulation.worlds import Worlds  # noqa: PLC0415
+
+    return Worlds()
 
 
 def _models_path(flags: Flags, config: Path | None) -> Path:

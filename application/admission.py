@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..domain.conversation import Conversation
 from ..domain.errors import PromptTooLong, RequestError
 from ..domain.namespace import Namespace
 from ..domain.prompt import Prompt, PromptParts
@@ -26,6 +27,12 @@ STOP_CHARACTERS_MAX: Final = 1024
 
 TOP_LOGPROBS_MAX: Final = 20
 """Alternatives per token, as OpenAI's API has it."""
+
+ID_DIGITS_MAX: Final = 10
+"""Of a token id."""
+
+TOKEN_CHARACTERS_MAX: Final = 512
+"""No token of any vocabulary is so long: a longer prompt is refused before it is tokenized."""
 
 HINT_CHARACTERS_MAX: Final = 1024
 """The length of a session hint or a cache salt."""
@@ -89,6 +96,7 @@ class Admission:
         self._check_model(call.wish.model)
         if not call.conversation.messages:
             raise RequestError("there is no message to answer", field="messages")
+        self._check_amount(call.conversation)
         rendered = self._tokenizer.render(call.conversation)
         request = self._request(rendered.prompt, call.wish, arrived_s, field="messages")
         return replace(
@@ -107,6 +115,7 @@ class Admission:
         arrived_s = self._clock.monotonic()
         self._check_model(call.wish.model)
         if isinstance(call.prompt, str):
+            self._check_characters(len(call.prompt), field="prompt")
             ids = self._tokenizer.encode(call.prompt)
         else:
             self.check_ids([int(index) for index in call.prompt], field="prompt")
@@ -161,6 +170,27 @@ class Admission:
             arrived_s=arrived_s,
         )
 
+    def _check_amount(self, conversation: Conversation) -> None:
+        """Refuse what cannot fit before minutes are spent on rendering it and counting tokens."""
+        messages, window = conversation.messages, self._profile.window
+        if len(messages) > window:
+            raise RequestError(
+                f"{len(messages)} messages are more than the {window} tokens of the window",
+                field="messages",
+                code="context_length_exceeded",
+            )
+        self._check_characters(sum(len(one.content) for one in messages), field="messages")
+
+    def _check_characters(self, characters: int, field: str) -> None:
+        window = self._profile.window
+        if characters > window * TOKEN_CHARACTERS_MAX:
+            raise RequestError(
+                f"a text of {characters} characters is longer than any that the window of "
+                f"{window} tokens can hold",
+                field=field,
+                code="context_length_exceeded",
+            )
+
     def _check_fits(self, ids: TokenIds, field: str) -> None:
         if not len(ids):
             raise RequestError("the prompt is empty", field=field)
@@ -204,7 +234,8 @@ class Admission:
             field = f"logit_bias.{key[:40]}"
             if not key.isascii() or not key.isdigit():
                 raise RequestError("the keys of a logit bias are token ids", field=field)
-            if not 0 <= int(key) < self._profile.vocabulary:
+            # A text of thousands of digits is no int to Python.
+            if len(key) > ID_DIGITS_MAX or not 0 <= int(key) < self._profile.vocabulary:
                 raise RequestError("this model has no such token id", field=field)
             if not -100.0 <= value <= 100.0:
                 raise RequestError(f"{value} is not between -100 and 100", field=field)

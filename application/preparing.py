@@ -13,8 +13,8 @@ from ..domain.write_guard import WriteCause
 from ..ports.clock import Clock
 from .disk_service import DiskService
 from .entry_write import Progress
+from .read_queue import RestoreFailed
 from .request import Decision, EventSink, GenerationRequest, Refusal
-from .restore import RestoreFailed
 from .slots import Placement, Preparation, Slots
 from .writes import Write
 
@@ -108,7 +108,12 @@ class Preparer:
         disk, slot = self._disk, placement.slot
         if disk is None:
             return None
-        same = request.session is not None and request.session == slot.session
+        # A hint is its user's own: another user's same one gives nothing up.
+        same = (
+            request.session is not None
+            and request.session == slot.session
+            and request.namespace == slot.resident.namespace
+        )
         shared = placement.decision.shared
         if not disk.conversations.must_save(slot.resident, shared, same_session=same):
             return None
@@ -129,6 +134,10 @@ class Preparer:
         placement, slot = preparation.placement, preparation.placement.slot
         assert placement.continuation is not None
         if preparation.restore is None:
+            if not disk.tier.index.has(placement.continuation.entry):
+                # Room was made since, or a newer entry took its place: no damage, another offer.
+                self._place_again(preparation, disk)
+                return False
             preparation.began_s = self._clock.monotonic()
             preparation.restore = disk.restore(
                 placement.continuation,

@@ -7,7 +7,7 @@ generation that goes on after a resume, or on another slot, draws what it would 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,16 @@ from .tokens import TokenIds
 Logits: TypeAlias = npt.NDArray[np.float32]
 """Shape (vocabulary,): the scores of the token that follows the last forwarded one."""
 
+GREEDY_BELOW: Final = 1e-5
+"""Lower temperatures draw greedily: logits divided by the least of them are no numbers."""
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are drawn; the defaults draw greedily.
 
     Attributes:
-        temperature: 0 is greedy; logits are divided by it otherwise.
+        temperature: 0, or below `GREEDY_BELOW`, is greedy; logits are divided by it otherwise.
         top_p: keep the most likely tokens that hold this mass; 1 keeps all.
         top_k: keep this many most likely tokens; 0 keeps all.
         min_p: drop tokens less likely than this fraction of the likeliest; 0 keeps all.
@@ -94,7 +97,7 @@ class Sampler:
         """
         params = self._params
         shaped = self._shaped(logits)
-        if params.temperature == 0.0:
+        if params.temperature < GREEDY_BELOW:
             token = int(shaped.argmax())
         else:
             token = _drawn(shaped, params, position)

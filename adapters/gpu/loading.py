@@ -1,6 +1,7 @@
 """Models from directories of safetensors, from GGUF files, and from the Hugging Face hub."""
 
 import contextlib
+import json
 import logging
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -30,6 +31,9 @@ from .torch_engine import TorchEngine
 DtypeChoice: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
 HUB_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+DEFAULT_WEIGHTS: Final = "model.safetensors"
+INDEX_ENDING: Final = ".safetensors.index.json"
+DEFAULT_INDEX: Final = f"model{INDEX_ENDING}"
 HUB_FILES: Final = ("*.json", "*.jinja", "*.safetensors", "*.model", "*.txt")
 WINDOW_DEFAULT_MAX: Final = {"cpu": 8_192, "cuda": 131_072}
 TINY_PARAMETERS: Final = 20_000_000
@@ -56,6 +60,10 @@ class ModelFiles:
         if self.gguf is not None:
             return [self.directory / self.gguf]
         return sorted(self.directory.glob("*.safetensors"))
+
+    def indices(self) -> Sequence[Path]:
+        """The files that may say in which of those each weight stands."""
+        return [] if self.gguf is not None else sorted(self.directory.glob(f"*{INDEX_ENDING}"))
 
 
 def load_engine(
@@ -108,7 +116,7 @@ def load_engine(
         grid=grid or default_grid(loaded, place),
         name=name or Path(model).name.removesuffix(".gguf"),
         slots=slots,
-        weights=weights_digest(files.weights()),
+        weights=weights_digest([*files.weights(), *files.indices()]),
     )
 
 
@@ -179,12 +187,43 @@ def load_model(
         ModelRefused: the weights cannot be read, or are of another model.
     """
     chosen = chosen_dtype(config, files, device, dtype)
+    _check_places(files, config)
     try:
         with _quiet():
             model = model_from_files(files.directory, files.gguf, config, chosen)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError) as error:
         raise ModelRefused(f"{files.directory}: the weights cannot be read: {error}") from error
     return model.to(device).eval().requires_grad_(requires_grad=False)
+
+
+def _check_places(files: ModelFiles, config: PreTrainedConfig) -> None:
+    """Hold all weights to stand in files that the fingerprint covers, none of them pickled.
+
+    Raises:
+        ModelRefused: an index or the config names another file.
+    """
+    known = {path.name for path in (*files.weights(), *files.indices())}
+    own = cast("object", getattr(config, "transformers_weights", None))
+    named: set[str] = set() if own is None else {str(own)}
+    for index in files.indices():
+        # transformers looks at an index where there is no single file.
+        if index.name != DEFAULT_INDEX or DEFAULT_WEIGHTS not in known:
+            named |= _places_in(index)
+    for stray in sorted(named - known):
+        raise ModelRefused(
+            f"{files.directory}: weights are to be read from {stray!r}, and only *.safetensors "
+            "beside config.json are read"
+        )
+
+
+def _places_in(index: Path) -> set[str]:
+    try:
+        places = cast("object", json.loads(index.read_bytes())["weight_map"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelRefused(f"{index} cannot be read: {error}") from error
+    if not isinstance(places, dict):
+        raise ModelRefused(f"{index} names no files")
+    return {str(place) for place in cast("dict[object, object]", places).values()}
 
 
 def chosen_dtype(

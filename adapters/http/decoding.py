@@ -11,6 +11,8 @@ _T = TypeVar("_T")
 
 _AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
 _MISSING: Final = re.compile(r"^Object missing required field `(?P<name>[^`]*)`$")
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+"""How gzip and zstd begin. Nothing is decompressed: a small body could become a large one."""
 _INDEX: Final = re.compile(r"\[(\d+)\]")
 
 
@@ -25,6 +27,10 @@ def decode(body: bytes, kind: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         raise _named(str(error)) from error
     except (msgspec.DecodeError, RecursionError) as error:
+        if body.startswith(_COMPRESSED):
+            raise RequestError(
+                "the body is compressed, and this server takes plain JSON", code="invalid_json"
+            ) from error
         raise RequestError(f"the body is not JSON: {error}", code="invalid_json") from error
 
 

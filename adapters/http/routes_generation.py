@@ -1,6 +1,5 @@
 """POST /v1/chat/completions and POST /v1/completions."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,8 +27,8 @@ async def chat_completions(
     request: Request[Any, Any, Any], serving: NamedDependency[Serving]
 ) -> ASGIApp:
     """Answer a conversation."""
-    body, prepared = await asyncio.to_thread(
-        _prepare_chat, serving.service, await request.body(), dict(request.headers)
+    body, prepared = await serving.worker.run(
+        _prepare_chat, await request.body(), serving.service, dict(request.headers)
     )
     heading = serving.heading(prepared, streams_usage=body.streams_usage)
     return _answering(serving, body, prepared, ChatFormat(heading, serving.service.token_bytes))
@@ -40,8 +39,8 @@ async def completions(
     request: Request[Any, Any, Any], serving: NamedDependency[Serving]
 ) -> ASGIApp:
     """Continue a text or token ids."""
-    body, prepared = await asyncio.to_thread(
-        _prepare_completion, serving.service, await request.body(), dict(request.headers)
+    body, prepared = await serving.worker.run(
+        _prepare_completion, await request.body(), serving.service, dict(request.headers)
     )
     heading = serving.heading(prepared, streams_usage=body.streams_usage)
     answer = CompletionFormat(heading, serving.service.token_bytes)
@@ -53,14 +52,14 @@ async def completions(
 
 
 def _prepare_chat(
-    service: Service, data: bytes, headers: Mapping[str, str]
+    data: bytes, service: Service, headers: Mapping[str, str]
 ) -> tuple[ChatBody, GenerationRequest]:
     body = decode(data, ChatBody)
     return body, service.prepare_chat(chat_call(body, headers))
 
 
 def _prepare_completion(
-    service: Service, data: bytes, headers: Mapping[str, str]
+    data: bytes, service: Service, headers: Mapping[str, str]
 ) -> tuple[CompletionBody, GenerationRequest]:
     body = decode(data, CompletionBody)
     return body, service.prepare_completion(completion_call(body, headers))

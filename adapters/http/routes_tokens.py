@@ -1,8 +1,7 @@
 """POST /tokenize and POST /detokenize."""
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from litestar import Request, post
 from litestar.di import NamedDependency
@@ -15,6 +14,10 @@ from .chat_calls import chat_call
 from .decoding import decode
 from .serving import Serving
 from .wire_chat import ChatBody
+
+CHARACTERS_MAX: Final = 4 << 20
+TOKENS_MAX: Final = 4 << 20
+PIECES_MAX: Final = 1 << 18
 
 
 class TokenizeBody(Struct, frozen=True):
@@ -66,8 +69,8 @@ async def tokenize(
     request: Request[Any, Any, Any], serving: NamedDependency[Serving]
 ) -> TokensBody:
     """The ids of a text, or of a conversation up to where the answer starts."""
-    return await asyncio.to_thread(
-        _tokenized, serving.service, await request.body(), dict(request.headers)
+    return await serving.worker.run(
+        _tokenized, await request.body(), serving.service, dict(request.headers)
     )
 
 
@@ -76,21 +79,24 @@ async def detokenize(
     request: Request[Any, Any, Any], serving: NamedDependency[Serving]
 ) -> TextBody:
     """The text of ids."""
-    return await asyncio.to_thread(_detokenized, serving.service, await request.body())
+    return await serving.worker.run(_detokenized, await request.body(), serving.service)
 
 
-def _tokenized(service: Service, data: bytes, headers: Mapping[str, str]) -> TokensBody:
+def _tokenized(data: bytes, service: Service, headers: Mapping[str, str]) -> TokensBody:
     body = decode(data, TokenizeBody)
     text = body.prompt if body.content is None else body.content
     if body.messages is not UNSET:
         call = chat_call(decode(data, ChatBody), headers)
         ids = _plain(service.prepare_chat(call).prompt.ids)
     elif text is not None:
+        _check_amount(len(text), CHARACTERS_MAX, "prompt" if body.content is None else "content")
         ids = _of_text(service, text, special=body.add_special is not False)
     else:
         raise RequestError(
             "there is nothing to tokenize; give content, prompt or messages", field="content"
         )
+    if body.with_pieces:
+        _check_amount(len(ids), PIECES_MAX, "with_pieces")
     tokens = [_piece(service, index) for index in ids] if body.with_pieces else ids
     return TokensBody(tokens, len(ids))
 
@@ -116,5 +122,13 @@ def _piece(service: Service, index: int) -> TokenPiece:
         return TokenPiece(index, list(data))
 
 
-def _detokenized(service: Service, data: bytes) -> TextBody:
-    return TextBody(service.decode(decode(data, DetokenizeBody).tokens))
+def _detokenized(data: bytes, service: Service) -> TextBody:
+    ids = decode(data, DetokenizeBody).tokens
+    _check_amount(len(ids), TOKENS_MAX, "tokens")
+    return TextBody(service.decode(ids))
+
+
+def _check_amount(found: int, most: int, field: str) -> None:
+    """A text takes many times its length as tokens, and that many times again as pieces."""
+    if found > most:
+        raise RequestError(f"{found} are more at once than the {most} there may be", field=field)

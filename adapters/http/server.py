@@ -1,5 +1,6 @@
 """Listening, serving, and stopping in good order."""
 
+import asyncio
 import contextlib
 import errno
 import ipaddress
@@ -7,14 +8,16 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Generator
+from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
 from litestar import Litestar
 
 from ...domain.errors import SettingsError
 from .routes_status import DRAINING
+from .slow_clients import BODIES_BYTES_MAX, BoundedProtocol, Bounds, Shared
 
 KEEP_ALIVE_S: Final = 75
 """Longer than clients keep idle connections, so that they close them and never meet a reset."""
@@ -82,6 +85,7 @@ class HttpServer:
         shutdown_s: float,
         on_ready: Callable[[str], None],
         on_stopping: Callable[[], None],
+        bounds: Bounds | None = None,
     ) -> None:
         """Takes what to serve.
 
@@ -90,10 +94,12 @@ class HttpServer:
                 end with an error that says so.
             on_ready: called on the event loop with the server's URL once it accepts connections.
             on_stopping: called on the event loop before anything is closed.
+            bounds: of what clients may take; None takes the usual ones.
         """
         self._listener = listener
         self._server = _Server(
             app,
+            bounds or Bounds(),
             shutdown_s=shutdown_s,
             on_ready=lambda: on_ready(listener.url),
             on_stopping=on_stopping,
@@ -120,14 +126,21 @@ def serve(
     on_ready: Callable[[str], None],
     on_stopping: Callable[[], None],
     on_shutdown: Callable[[], None],
+    bodies_bytes_max: int = BODIES_BYTES_MAX,
 ) -> None:
     """Serve until a signal, and shut down whatever happened; see `HttpServer`.
 
     Args:
         on_shutdown: called on this thread after the last answer, or after a failure.
+        bodies_bytes_max: of all requests that are not answered yet.
     """
     server = HttpServer(
-        app, listener, shutdown_s=shutdown_s, on_ready=on_ready, on_stopping=on_stopping
+        app,
+        listener,
+        shutdown_s=shutdown_s,
+        on_ready=on_ready,
+        on_stopping=on_stopping,
+        bounds=Bounds(bodies_bytes_max=bodies_bytes_max),
     )
     try:
         server.run()
@@ -141,21 +154,27 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         app: Litestar,
+        bounds: Bounds,
         *,
         shutdown_s: float,
         on_ready: Callable[[], None],
         on_stopping: Callable[[], None],
     ) -> None:
+        protocol = partial(BoundedProtocol, bounds=bounds, shared=Shared())
         super().__init__(
             uvicorn.Config(
                 app,  # pyright: ignore[reportArgumentType]  # two spellings of ASGI's types
                 loop="asyncio",
-                http="h11",
+                # A class, as uvicorn has it; it is called once for each connection.
+                http=cast("type[asyncio.Protocol]", protocol),
                 ws="none",
                 lifespan="on",
                 log_config=None,
                 access_log=False,  # the journal has a line per request, and says more
                 server_header=False,
+                # Said outright: left open, a variable of the environment decides. A proxy on this
+                # machine may come over IPv6 too.
+                forwarded_allow_ips=["127.0.0.0/8", "::1"],
                 timeout_keep_alive=KEEP_ALIVE_S,
                 backlog=_BACKLOG,
                 # Declared as whole seconds, and used as the timeout of a wait.

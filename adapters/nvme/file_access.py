@@ -66,9 +66,8 @@ def takes_direct(root: RootDirectory) -> bool:
     """
     page = aligned_buffer(ALIGNMENT)
     page[:] = 0xA5
-    flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT
     try:
-        fd = os.open(_PROBE_NAME, flags, FILE_MODE, dir_fd=root.fd)
+        fd = _probe_file(root)
     except OSError as error:
         if error.errno in _REFUSALS:
             _forget(root)
@@ -89,6 +88,16 @@ def takes_direct(root: RootDirectory) -> bool:
     finally:
         os.close(fd)
         _forget(root)
+
+
+def _probe_file(root: RootDirectory) -> int:
+    """A new file; one that is there is never opened: it may be another file's second name."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_DIRECT
+    try:
+        return os.open(_PROBE_NAME, flags, FILE_MODE, dir_fd=root.fd)
+    except FileExistsError:  # of a server that was killed
+        _forget(root)
+        return os.open(_PROBE_NAME, flags, FILE_MODE, dir_fd=root.fd)
 
 
 def _forget(root: RootDirectory) -> None:

@@ -127,6 +127,11 @@ class RootDirectory:
             return fd
 
 
+def is_plain(found: os.stat_result) -> bool:
+    """Whether it is a file with one name: whoever has another one could change it behind us."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+
+
 def _make_with_parents(path: Path) -> None:
     """Make the directory and those above it that are missing, each durable in its parent."""
     missing: list[Path] = []
@@ -154,10 +159,21 @@ def _open_own(path: Path) -> int:
         fd = os.open(path, _OPEN_DIRECTORY)
     try:
         _check_owner(os.fstat(fd), path)
+        _close_to_others(fd)
     except BaseException:
         os.close(fd)
         raise
     return fd
+
+
+def _close_to_others(fd: int) -> None:
+    """Take from others what they may see of the root; the names in it tell of conversations.
+
+    Best effort: some file systems know no modes, and what stands in it is closed by itself.
+    """
+    if stat.S_IMODE(os.fstat(fd).st_mode) & 0o077:
+        with contextlib.suppress(OSError):
+            os.fchmod(fd, DIRECTORY_MODE)
 
 
 def _check_owner(found: os.stat_result, path: Path) -> None:
@@ -186,6 +202,11 @@ def _lock(root: int, path: Path) -> int:
                 "nothing is kept on disk"
             ) from error
         raise failure from error
+    if not is_plain(os.fstat(fd)):
+        os.close(fd)
+        raise StorageUnavailable(
+            f"{path / LOCK_NAME} is no plain file, or has another name too; remove it"
+        )
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

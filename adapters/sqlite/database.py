@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,6 +53,7 @@ SCHEMA: Final = (
 )
 
 TABLES: Final = {"entries", "cold_counts", "written", "equal_fingerprints", "state"}
+JOURNALS: Final = ("-wal", "-shm", "-journal")
 JOURNAL_BYTES_KEPT: Final = 4 << 20
 DAMAGED_SUFFIX: Final = ".damaged"
 
@@ -81,6 +83,7 @@ def open_existing(path: Path) -> sqlite3.Connection | None:
             raise StorageUnavailable(f"the catalog {path} is a symbolic link; remove it")
         if not path.exists():
             return None
+        _check_files(path)
         with damage_found():
             connection = _connect(path)
             try:
@@ -100,7 +103,7 @@ def create(path: Path) -> sqlite3.Connection:
     with storage_errors(f"making the catalog {path}"):
         if path.exists():
             path.replace(path.with_name(path.name + DAMAGED_SUFFIX))
-        for journal in ("-wal", "-shm", "-journal"):
+        for journal in JOURNALS:
             path.with_name(path.name + journal).unlink(missing_ok=True)
         # SQLite gives its journals the mode of the file.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -156,6 +159,24 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def _check_files(path: Path) -> None:
+    """Hold the database and its journals to be files of one name; SQLite writes into any other.
+
+    Raises:
+        Damaged: one is a link, has a second name, or is no file.
+    """
+    for suffix in ("", *JOURNALS):
+        file = path.with_name(path.name + suffix)
+        try:
+            found = file.lstat()
+        except FileNotFoundError:
+            continue
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+            raise Damaged(f"{file.name} is no plain file, or has another name too")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            file.chmod(0o600)
 
 
 def _check(connection: sqlite3.Connection) -> None:

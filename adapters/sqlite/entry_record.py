@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from ...domain.stored_entry import StoredEntry
+from ...ports.block_storage import object_name
 
 SEAL_BYTES: Final = 16
 
@@ -32,9 +33,23 @@ def decode_entry(record: bytes) -> StoredEntry:
     if _seal(body) != record[:SEAL_BYTES]:
         raise ValueError(f"a record of {len(record)} bytes is not what was written")
     try:
-        return _DECODER.decode(body)
+        entry = _DECODER.decode(body)
     except msgspec.MsgspecError as error:  # sealed by a program that writes other records
         raise ValueError(str(error)) from error
+    _check(entry)
+    return entry
+
+
+def _check(entry: StoredEntry) -> None:
+    """Hold names to lead nowhere else, and lengths to be lengths: the seal is no signature.
+
+    Raises:
+        ValueError: they are not.
+    """
+    for part in (*entry.blocks, *entry.anchors):
+        object_name(part.name)
+        if part.nbytes < 0:
+            raise ValueError(f"{part.name} takes {part.nbytes} bytes")
 
 
 def _seal(body: bytes) -> bytes:

@@ -4,25 +4,44 @@ import json
 import logging
 import time
 from datetime import UTC, datetime
-from typing import Final, TextIO, cast
+from types import TracebackType
+from typing import Final, TextIO, TypeAlias, cast
 
 from .log_text import escaped
 from .prometheus import JOURNAL_FIELDS
 
 _HANDLER_NAME: Final = "anchorline"
+_SET_IN: Final = "    "
+
+_Error: TypeAlias = (
+    tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+)
 
 QUIET_LOGGERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.asgi", "asyncio", "httpx")
 """Loggers of libraries; below a warning they repeat what the server says itself."""
 
 
 class PlainLines(logging.Formatter):
-    """Time, level, logger and message; a message is one line whatever it holds."""
+    """Time, level, logger and message; a message is one line whatever it holds.
+
+    A traceback follows in lines of its own, each set in: none of them looks like a record, whatever
+    an error's text holds.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, the base's name
         return escaped(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        # What another formatter has left for all is not escaped.
+        record.exc_text = None
+        return super().format(record)
+
+    def formatException(self, ei: _Error) -> str:  # noqa: N802
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"{_SET_IN}{escaped(line)}" for line in lines)
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         local = time.strftime(datefmt or "%Y-%m-%dT%H:%M:%S", self.converter(record.created))

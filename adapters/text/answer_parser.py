@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...domain.conversation import Piece, PieceKind, ToolCall
+from .json_strings import JsonStrings
 from .marks import CALL_CLOSE, CALL_OPEN, THINK_CLOSE, THINK_OPEN
 from .shared_text import overlap
 from .tool_calls import CallFault, read_call
@@ -45,6 +46,8 @@ class AnswerParser:
         """Line ends in front of the call at hand: content again if it turns out to be no call."""
         self._searched = 0
         """Up to where the call at hand is known to hold no mark that ends it."""
+        self._strings: JsonStrings | None = None
+        """Where the strings of the call at hand are, once a mark was found in one."""
         self._taken = hashlib.sha256()
         self._steps = {
             _State.START: self._start,
@@ -118,11 +121,16 @@ class AnswerParser:
             if not self._ended:
                 return None
             return self._no_call(len(self._text))
-        call = read_call(self._text[:end])
-        if call is CallFault.IN_STRING:
+        # Read at its first mark, and at the first one after it that stands in no string: once for
+        # every mark would take the square of its length.
+        if self._strings is not None and self._strings.inside(self._text, end):
             self._searched = end + len(CALL_CLOSE)
             return _State.CALL
-        if call is CallFault.MALFORMED:
+        call = read_call(self._text[:end])
+        if call is CallFault.IN_STRING and self._strings is None:
+            self._strings = JsonStrings()
+            return _State.CALL
+        if isinstance(call, CallFault):
             return self._no_call(end + len(CALL_CLOSE))
         self._take(end + len(CALL_CLOSE))
         # From the text, so that it repeats; from all of it, so that equal calls differ.
@@ -148,6 +156,7 @@ class AnswerParser:
         self._dropped = self._text[:at]
         self._take(at + len(CALL_OPEN))
         self._searched = 0
+        self._strings = None
         return _State.CALL
 
     def _no_call(self, length: int) -> _State:

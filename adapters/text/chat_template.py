@@ -11,8 +11,12 @@ from ...domain.conversation import Conversation, Message, ToolCall
 from ...domain.errors import RequestError
 from .loading import RenderTemplate
 from .shared_text import common_suffix
+from .tool_calls import UNREADABLE
 
-_FAULTS: Final = (TemplateError, TypeError, ValueError, LookupError, ArithmeticError)
+_FAULTS: Final = (
+    *(TemplateError, TypeError, ValueError, LookupError, ArithmeticError),
+    RecursionError,  # tools and arguments may be nested deeper than they can be written out
+)
 """What a template raises over data it was not made for, the library's checks included."""
 
 _USER, _ASSISTANT, _AGAIN = "probe of a user", "probe of an answer", "probe of a next turn"
@@ -160,5 +164,5 @@ def _parsed(arguments: str) -> object:
         return {}
     try:
         return cast("object", json.loads(arguments))
-    except (json.JSONDecodeError, RecursionError):
+    except UNREADABLE:
         return arguments

@@ -54,7 +54,7 @@ class LoadedTokenizer:
 class _Loader(Protocol):
     """A class of transformers that reads itself from a directory or the hub."""
 
-    def from_pretrained(self, place: str, /, **files: str) -> object: ...
+    def from_pretrained(self, place: str, /, **files: str | bool) -> object: ...
 
 
 class _ConfigReader(Protocol):
@@ -91,7 +91,10 @@ def load(source: str | Path) -> LoadedTokenizer:
     if place.endswith(".gguf"):
         place, files = str(Path(source).parent), {"gguf_file": Path(source).name}
     try:
-        found = cast("_Loader", AutoTokenizer).from_pretrained(place, **files)
+        # Said outright: left open, transformers asks on the terminal whether to run a model's code.
+        found = cast("_Loader", AutoTokenizer).from_pretrained(
+            place, trust_remote_code=False, **files
+        )
     except (OSError, ValueError) as error:
         raise ModelNotFound(f"no tokenizer can be read from {source}: {error}") from error
     backend = cast("object", getattr(found, "backend_tokenizer", None))

@@ -23,6 +23,9 @@ _PARAMETER: Final = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>
 _SPELLED: Final = {"True": True, "False": False}
 """Qwen3-Coder's template writes truth values as Python does."""
 
+UNREADABLE: Final = (ValueError, RecursionError)
+"""What `json` raises over a text: no JSON, a number of thousands of digits, nested too deep."""
+
 _Members: TypeAlias = dict[str, tuple[object, str]]
 """An object's values, each with its text."""
 
@@ -57,38 +60,59 @@ def read_call(text: str) -> WrittenCall | CallFault:
 
 
 def _read_object(body: str) -> WrittenCall | CallFault:
-    try:
-        members = _members(body, json.JSONDecoder())
-        written = True
-    except json.JSONDecodeError as error:
-        if error.msg.startswith("Unterminated string"):
-            return CallFault.IN_STRING
+    written = True
+    members = _decoded(body, json.JSONDecoder())
+    if members is CallFault.MALFORMED:
         # Models do write line ends into strings as they are. Clients could not parse that text,
         # so theirs is a corrected one.
-        try:
-            members = _members(body, json.JSONDecoder(strict=False))
-        except json.JSONDecodeError as second:
-            unterminated = second.msg.startswith("Unterminated string")
-            return CallFault.IN_STRING if unterminated else CallFault.MALFORMED
         written = False
-    except RecursionError:
-        return CallFault.MALFORMED
+        members = _decoded(body, json.JSONDecoder(strict=False))
+    if isinstance(members, CallFault):
+        return members
     name, _ = members.get("name", (None, ""))
     value, source = members.get("arguments", ({}, "{}"))
     if isinstance(value, str):  # the object's text as a string, as OpenAI's API has it
         source, written = value, True
         value = _json_object(value)
-    if not isinstance(name, str) or not name or not isinstance(value, dict):
+    if not isinstance(name, str) or not _is_text(name) or not isinstance(value, dict):
         return CallFault.MALFORMED
-    return WrittenCall(name, source if written else json.dumps(value, ensure_ascii=False))
+    arguments = source if written else _json_text(cast("object", value))
+    return CallFault.MALFORMED if arguments is None else WrittenCall(name, arguments)
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be sent: not empty, and without half a surrogate pair."""
+    try:
+        return bool(name.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _json_text(value: object) -> str | None:
+    """The JSON of a value that was read; None where it is nested too deep to be written again."""
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return None
+    return text if _is_text(text) else json.dumps(value)
 
 
 def _json_object(text: str) -> object:
     """What `text` is as JSON; None if it is none."""
     try:
         return cast("object", json.loads(text))
-    except (json.JSONDecodeError, RecursionError):
+    except UNREADABLE:
         return None
+
+
+def _decoded(body: str, decoder: json.JSONDecoder) -> _Members | CallFault:
+    try:
+        return _members(body, decoder)
+    except json.JSONDecodeError as error:
+        unterminated = error.msg.startswith("Unterminated string")
+        return CallFault.IN_STRING if unterminated else CallFault.MALFORMED
+    except UNREADABLE:
+        return CallFault.MALFORMED
 
 
 def _members(text: str, decoder: json.JSONDecoder) -> _Members:
@@ -138,7 +162,8 @@ def _read_element(body: str) -> WrittenCall | CallFault:
         at = parameter.end()
     if inner[at:].strip():
         return CallFault.MALFORMED
-    return WrittenCall(function[1], json.dumps(arguments, ensure_ascii=False))
+    text = _json_text(arguments)
+    return CallFault.MALFORMED if text is None else WrittenCall(function[1], text)
 
 
 def _value(text: str) -> object:
