@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from ..domain.anchor import Anchor
 from ..domain.entry import Role
+from ..domain.entry_succession import ANCHORS_SAVED
 from ..domain.grid import Grid
 from ..domain.prompt_chain import PromptChain
 from ..domain.write_guard import WriteCause
-from .disk_tier import ANCHORS_SAVED, DiskTier
+from .disk_tier import DiskTier
 from .entry_ids import entry_id
 from .entry_write import EntryWrite, Snapshot
 from .resident_prefix import ResidentPrefix
@@ -68,7 +69,7 @@ class Conversations:
 
     def is_dirty(self, resident: ResidentPrefix) -> bool:
         """Whether something can be resumed in the slot that the medium does not hold."""
-        line = _kept_line(resident)
+        line = resident.highest
         if line == 0:
             return False
         chain = self._chain(resident, line)
@@ -78,7 +79,7 @@ class Conversations:
         # Damage may have cut the entry of these very tokens back to a lower line.
         if stored is None or stored.anchors[-1].line < line:
             return True
-        return resident.end is not None and stored.end is None
+        return resident.end is not None and resident.end.line == line and stored.end is None
 
     def save(
         self, slot: int, resident: ResidentPrefix, session: str | None, cause: WriteCause
@@ -89,7 +90,7 @@ class Conversations:
         """
         if not self.is_dirty(resident):
             return None
-        line = _kept_line(resident)
+        line = resident.highest
         chain = self._chain(resident, line)
         if not self._may_write(cause, chain):
             return None
@@ -105,7 +106,8 @@ class Conversations:
         )
         anchors = [anchor for anchor in resident.anchors if anchor.line <= line][-ANCHORS_SAVED:]
         end = resident.end_anchor
-        if end is not None:
+        # One below a higher anchor, as a prefill that was cancelled leaves it, ends no block.
+        if end is not None and end.line == line:
             anchors = [*(anchor for anchor in anchors if anchor.line < end.line), end]
         work = self._start_write(slot, snapshot, chain, anchors)
         written_id = entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
@@ -115,9 +117,3 @@ class Conversations:
 
     def _chain(self, resident: ResidentPrefix, line: int) -> PromptChain:
         return PromptChain(resident.key_ids[:line].copy(), resident.namespace, self._grid)
-
-
-def _kept_line(resident: ResidentPrefix) -> int:
-    """The highest line the resident conversation can be resumed at."""
-    lines = [anchor.line for anchor in resident.anchors]
-    return max([*lines, 0 if resident.end is None else resident.end.line], default=0)

@@ -1,24 +1,21 @@
 """The tier on the medium: what it holds, what it offers, and how it stays within its limits."""
 
-import enum
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from ..domain.age_clock import AgeClock
-from ..domain.anchor import AnchorKind
-from ..domain.disk_index import Continuation, DiskIndex
+from ..domain.disk_index import DiskIndex, objects_of
 from ..domain.disk_retention import Ages, Holding, Left, Shares, expired, victims
-from ..domain.entry import EntryId, Role, Source, Tier
+from ..domain.entry import EntryId, Role
+from ..domain.entry_remains import without
+from ..domain.entry_succession import continues, with_anchors_of
 from ..domain.errors import StorageError
 from ..domain.fingerprint import Fingerprint
 from ..domain.measured_rate import MeasuredRate
 from ..domain.object_name import parse_name
-from ..domain.offers import Offer
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredEntry
-from ..domain.taint_line import TaintLine
 from ..domain.write_guard import WriteCause, WriteGuard
 from ..ports import telemetry as names
 from ..ports.block_storage import Space
@@ -26,8 +23,12 @@ from ..ports.catalog import AgeMark, Catalog
 from ..ports.clock import Clock
 from ..ports.engine import EngineProfile
 from ..ports.telemetry import Telemetry
+from .disk_counters import DiskCounters, Skip
+from .disk_offer import DiskOffer, disk_offer
+from .entry_accounts import entry_stats, holdings
 from .object_store import ObjectStore
 from .stats import DiskStats, EntryStats
+from .write_ledger import WriteLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +43,6 @@ class DiskLimits:
     ages: Ages
     guard: WriteGuard
     admit_after: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class DiskOffer:
-    """An offer, and what it would bring in."""
-
-    offer: Offer
-    continuation: Continuation
-
-
-class Skip(enum.Enum):
-    """Why something was not written."""
-
-    GUARD = "write_guard"
-    ROOM = "no_room"
-    FULL = "medium_full"
-    FAILED = "medium_failed"
-    WINDOW = "overwritten"
-    BACKOFF = "after_a_failure"
-    BUSY = "too_many_writes"
-
-
-BACKOFF_S_MIN: Final = 5.0
-BACKOFF_S_MAX: Final = 600.0
-
-ANCHORS_SAVED: Final = 4
-"""The newest grid anchors that a conversation keeps on the medium, for an edit after a restart."""
-
-DAYS_SHOWN: Final = 14
-"""Days of written bytes that the figures show."""
-
-
-@dataclass(slots=True)
-class DiskCounters:
-    """What has happened since the start."""
-
-    saved: int = 0
-    heads: int = 0
-    restores: int = 0
-    bytes_written: int = 0
-    bytes_read: int = 0
-    quarantined: int = 0
-    evicted: int = 0
 
 
 class DiskTier:
@@ -115,13 +73,12 @@ class DiskTier:
         self.fingerprint = fingerprint
         self.fingerprints = catalog.equal_to(fingerprint)
         self._limits = limits
-        self._local_day = local_day
         self._index = DiskIndex()
         self._foreign: dict[EntryId, StoredEntry] = {}
-        self._in_use: set[EntryId] = set()
+        self._in_use: Counter[EntryId] = Counter()
         self._pinned: Counter[ObjectName] = Counter()
-        self._backoff_s = 0.0
-        self._backoff_until_s = clock.monotonic()
+        self._pinned_in_vain: set[ObjectName] = set()
+        self._ledger = WriteLedger(limits.guard, catalog, clock, telemetry, local_day)
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
         mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
@@ -166,7 +123,7 @@ class DiskTier:
             in_place: rows that a slot shares with the prompt, and that need not be read.
         """
         return [
-            DiskOffer(self._offer(found, in_place), found)
+            disk_offer(found, in_place, self.rate, row_invariant=self._profile.row_invariant)
             for found in self._index.continuations(chain, highest)
         ]
 
@@ -193,34 +150,15 @@ class DiskTier:
             quarantined=counters.quarantined,
             pending_writes=pending_writes,
             read_bytes_per_s=self.rate.bytes_per_s,
-            written_by_day={
-                day: dict(kinds) for day, kinds in self._catalog.written(DAYS_SHOWN).items()
-            },
-            write_level=self._limits.guard.level(self.written_today()).value,
+            written_by_day=self._ledger.by_day(),
+            write_level=self._ledger.level,
         )
 
     def entry_stats(self) -> list[EntryStats]:
         """Every entry, least valuable last."""
-        now_s = self.now_s()
-        return [
-            EntryStats(
-                id=entry.id,
-                role=entry.role.value,
-                tier=Tier.DISK.value,
-                tokens=entry.anchors[-1].line,
-                bytes_alone=self._alone_bytes(entry),
-                bytes_all=sum(_objects(entry).values()),
-                hits=entry.hits,
-                age_s=max(now_s - entry.last_used_s, 0.0),
-                gate=TaintLine(entry.taint)
-                .gate(entry.anchors[-1].line, entry.anchors[-1].kind, self._profile.row_invariant)
-                .value,
-                session=entry.session,
-                foreign=entry.id in self._foreign,
-            )
-            for entry in self.entries()
-            if entry.anchors
-        ]
+        return entry_stats(
+            self.entries(), self._index, self.now_s(), row_invariant=self._profile.row_invariant
+        )
 
     def latest_conversations(self, count: int) -> list[StoredEntry]:
         """The conversations that were used last, newest first."""
@@ -230,12 +168,17 @@ class DiskTier:
     # --- use --------------------------------------------------------------------------------------
 
     def lend(self, entry_id: EntryId) -> None:
-        """The entry is being read: it must not leave."""
-        self._in_use.add(entry_id)
+        """The entry is being read, by one reader more: it must not leave."""
+        self._in_use[entry_id] += 1
+
+    @property
+    def lent(self) -> int:
+        """How many entries are being read."""
+        return len(self._in_use)
 
     def unlend(self, entry_id: EntryId) -> None:
-        """It is not being read any more."""
-        self._in_use.discard(entry_id)
+        """One reader less."""
+        self._in_use -= Counter([entry_id])
 
     def used(self, entry_id: EntryId) -> None:
         """A request resumed from the entry."""
@@ -262,27 +205,15 @@ class DiskTier:
 
     def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
         """Why a write may not begin; None if it may."""
-        if cause is not WriteCause.STOP and self._clock.monotonic() < self._backoff_until_s:
-            return Skip.BACKOFF
-        if self._limits.guard.allows(cause, tokens, self.written_today()):
-            return None
-        return Skip.GUARD
+        return self._ledger.refuses(cause, tokens)
 
     def write_ended(self, *, failed: bool) -> None:
         """A medium that failed is left alone for a while, longer each time until it works again."""
-        if failed == (self._backoff_s == 0.0):
-            event = "disk_writes_fail" if failed else "disk_writes_work_again"
-            self._telemetry.journal({"event": event})
-        if not failed:
-            self._backoff_s = 0.0
-            return
-        self._backoff_s = min(max(2 * self._backoff_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
-        self._backoff_until_s = self._clock.monotonic() + self._backoff_s
+        self._ledger.ended(failed=failed)
 
     def written_today(self) -> int:
         """Bytes written on this local day."""
-        days = self._catalog.written(1)
-        return sum(days.get(self._local_day(), {}).values())
+        return self._ledger.today
 
     def pin(self, name: ObjectName) -> int | None:
         """Keep an object that a write counts on; its bytes if some entry has it stored."""
@@ -293,6 +224,7 @@ class DiskTier:
         """A write has been settled; what it stored for nothing is deleted."""
         self._pinned.subtract(unpinned)
         self._pinned = +self._pinned
+        self._pinned_in_vain &= set(self._pinned)
         self._delete_unneeded(set(unpinned))
 
     def make_room(self, role: Role, incoming_bytes: int) -> bool:
@@ -321,19 +253,23 @@ class DiskTier:
     def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> bool:
         """Take a new entry whose objects are durable; whether the catalog could.
 
+        Not where one of them was found damaged since the write began to count on it.
+
         Older conversations that it continues go. Their anchors stay with it where the rows below
         them are its own: a conversation that was brought back has only the one it was resumed at.
 
         Args:
             chain: of the entry's tokens.
         """
+        if not self._pinned_in_vain.isdisjoint(objects_of(entry)):
+            return False
         replaced = [
             older
             for older in self._index.entries()
-            if older.id not in self._in_use and _continues(entry, older, chain)
+            if older.id not in self._in_use and continues(entry, older, chain)
         ]
         same = self._index.entry(entry.id)
-        kept = _with_anchors_of(entry, [*replaced, *([] if same is None else [same])])
+        kept = with_anchors_of(entry, [*replaced, *([] if same is None else [same])])
         going = [older.id for older in replaced if older.id != entry.id]
         if not self._tolerate(lambda: self._catalog.put(kept, going)):
             return False
@@ -341,13 +277,13 @@ class DiskTier:
             self._index.remove(entry_id)
         self._index.add(kept)
         self._delete_orphans([*replaced, *([] if same is None else [same])])
-        self._account(entry.role, bytes_written)
+        self.counters.bytes_written += bytes_written
+        self._tolerate(lambda: self._ledger.wrote(entry.role, bytes_written))
         return True
 
     def skipped(self, why: Skip, role: Role) -> None:
         """Something was not written."""
-        labels = {"reason": why.value, "role": role.value}
-        self._telemetry.count(names.WRITES_SKIPPED, labels=labels)
+        self._ledger.skipped(why, role)
 
     # --- what goes wrong, and what grows old ------------------------------------------------------
 
@@ -357,8 +293,10 @@ class DiskTier:
         self._telemetry.count(names.QUARANTINED)
         self._telemetry.journal({"event": "quarantined", "object": name, "reason": reason})
         self._tolerate(lambda: self._store.storage.quarantine(name, reason))
+        if name in self._pinned:
+            self._pinned_in_vain.add(name)
         for entry in self._index.needing(name):
-            rest = _without(entry, name)
+            rest = without(entry, name)
             if rest is None:
                 self._forget(entry)
             elif self._tolerate(lambda rest=rest: self._catalog.put(rest)):
@@ -384,7 +322,7 @@ class DiskTier:
         """
         if self._catalog.needs_rebuild:
             return 0  # nothing is known to be a stray while entries may be missing
-        needed = {name for entry in self.entries() for name in _objects(entry)}
+        needed = {name for entry in self.entries() for name in objects_of(entry)}
         stray = [
             one.name
             for one in self._store.storage.names()
@@ -418,45 +356,15 @@ class DiskTier:
         else:
             self._foreign[entry.id] = entry
 
-    def _offer(self, found: Continuation, in_place: int) -> Offer:
-        entry, anchor = found.entry, found.anchor
-        taint = TaintLine(entry.taint)
-        gate = taint.gate(anchor.line, anchor.kind, self._profile.row_invariant)
-        missing = [block.nbytes for block in found.blocks if block.end > in_place]
-        move_bytes = anchor.nbytes + sum(missing)
-        return Offer(
-            line=anchor.line,
-            gate=gate,
-            tier=Tier.DISK,
-            source=Source.HEAD if entry.role is Role.HEAD else Source.CONVERSATION,
-            move_bytes=move_bytes,
-            move_seconds=self.rate.seconds(move_bytes, 1 + len(missing)),
-        )
-
     def _holdings(self) -> list[Holding]:
-        return [
-            Holding(
-                id=entry.id,
-                role=entry.role,
-                tokens=max((anchor.line for anchor in entry.anchors), default=0),
-                alone_bytes=self._alone_bytes(entry),
-                hits=entry.hits,
-                created_s=entry.created_s,
-                last_used_s=entry.last_used_s,
-                foreign=entry.id in self._foreign,
-                in_use=entry.id in self._in_use,
-                objects=_objects(entry),
-            )
-            for entry in self.entries()
-        ]
-
-    def _alone_bytes(self, entry: StoredEntry) -> int:
-        if entry.id in self._foreign:
-            return sum(part.nbytes for part in (*entry.blocks, *entry.anchors))
-        return self._index.held_alone(entry)
+        return holdings(self.entries(), self._index, self._in_use)
 
     def _foreign_bytes(self) -> int:
-        return sum(sum(_objects(entry).values()) for entry in self._foreign.values())
+        # Each object once, as it stands on the medium: entries share the blocks of one head.
+        objects: dict[ObjectName, int] = {}
+        for entry in self._foreign.values():
+            objects.update(objects_of(entry))
+        return sum(objects.values())
 
     def _leave(self, entry_id: EntryId, why: Left) -> None:
         entry = self._index.entry(entry_id) or self._foreign.get(entry_id)
@@ -475,7 +383,7 @@ class DiskTier:
 
     def _delete_orphans(self, entries: Sequence[StoredEntry]) -> None:
         """Delete what these entries needed and nobody needs now."""
-        self._delete_unneeded({name for entry in entries for name in _objects(entry)})
+        self._delete_unneeded({name for entry in entries for name in objects_of(entry)})
 
     def _delete_unneeded(self, objects: set[ObjectName]) -> None:
         gone = {
@@ -483,14 +391,6 @@ class DiskTier:
         }
         for name in sorted(self._catalog.unreferenced(gone) if gone else ()):
             self._tolerate(lambda name=name: self._store.storage.delete(name))
-
-    def _account(self, role: Role, bytes_written: int) -> None:
-        self.counters.bytes_written += bytes_written
-        labels = {"role": role.value}
-        self._telemetry.count(names.DISK_BYTES_WRITTEN, bytes_written, labels)
-        if bytes_written:
-            day = self._local_day()
-            self._tolerate(lambda: self._catalog.add_written(day, role.value, bytes_written))
 
     def _tolerate(self, act: Callable[[], object]) -> bool:
         """Do something with the medium; a failure of it is counted and is no fault of ours."""
@@ -500,70 +400,3 @@ class DiskTier:
             self._telemetry.count(names.STORAGE_ERRORS)
             return False
         return True
-
-
-def _continues(entry: StoredEntry, older: StoredEntry, chain: PromptChain) -> bool:
-    """Whether a conversation begins with all of an older one's tokens, rows and all."""
-    if older.role is not Role.CONVERSATION or entry.role is not Role.CONVERSATION:
-        return False
-    if not older.blocks or older.blocks[-1].end > chain.length:
-        return False
-    last = older.blocks[-1]
-    # The short block at an older end is never part of the newer chain: its key tells.
-    own = {block.name for block in entry.blocks}
-    whole = all(block.name in own for block in older.blocks[:-1])
-    return whole and chain.key(last.end) == last.key
-
-
-def _with_anchors_of(entry: StoredEntry, older: Sequence[StoredEntry]) -> StoredEntry:
-    """The entry with the newest grid anchors that it and older ones have together.
-
-    And with the end of one of the same tokens, where its own is not kept any more.
-    """
-    rows = {block.end: block.name for block in entry.blocks}
-    anchors = {(anchor.line, anchor.kind): anchor for anchor in entry.anchors}
-    end = entry.end
-    for one in older:
-        theirs = {block.end: block.name for block in one.blocks}
-        for anchor in one.anchors:
-            below = [line for line in theirs if line <= anchor.line]
-            if any(rows.get(line) != theirs[line] for line in below) or anchor.line not in rows:
-                continue
-            if (one.taint >= anchor.line) != (entry.taint >= anchor.line):
-                continue  # its gate would be told wrong: equal rows do not make equal sections
-            if anchor.kind is AnchorKind.END:
-                if end is not None or one.id != entry.id:
-                    continue
-                end = one.end
-            anchors.setdefault((anchor.line, anchor.kind), anchor)
-    grid = sorted(
-        (anchor for anchor in anchors.values() if anchor.kind is AnchorKind.GRID),
-        key=lambda anchor: anchor.line,
-    )
-    ends = [anchor for anchor in anchors.values() if anchor.kind is AnchorKind.END]
-    kept = sorted([*grid[-ANCHORS_SAVED:], *ends], key=lambda anchor: anchor.line)
-    return replace(entry, anchors=tuple(kept), end=end)
-
-
-def _objects(entry: StoredEntry) -> dict[ObjectName, int]:
-    return {part.name: part.nbytes for part in (*entry.blocks, *entry.anchors)}
-
-
-def _without(entry: StoredEntry, name: ObjectName) -> StoredEntry | None:
-    """What is left of an entry without one of its objects; None if nothing can be resumed."""
-    bad = next((block for block in entry.blocks if block.name == name), None)
-    start = max((block.end for block in entry.blocks if bad and block.end < bad.end), default=0)
-    top = start if bad else max((block.end for block in entry.blocks), default=0)
-    anchors = tuple(
-        anchor for anchor in entry.anchors if anchor.name != name and anchor.line <= top
-    )
-    if not anchors:
-        return None
-    top = anchors[-1].line
-    ends = any(anchor.kind is AnchorKind.END for anchor in anchors)
-    return replace(
-        entry,
-        blocks=tuple(block for block in entry.blocks if block.end <= top),
-        anchors=anchors,
-        end=entry.end if ends else None,
-    )

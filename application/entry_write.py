@@ -8,8 +8,10 @@ stored already, by name, is neither copied nor written.
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..domain.anchor import Anchor, AnchorKind
+from ..domain.content_chain import ContentChain
 from ..domain.end import End
 from ..domain.entry import Role
 from ..domain.errors import ObjectCorrupt, StorageError, Unavailable
@@ -33,7 +35,11 @@ from .object_store import (
     row_parts,
     section_parts,
 )
+from .row_sums import RowSums
 from .staging import StagingPool
+
+SUMS_BYTES_A_STEP: Final = 256 << 20
+"""Rows whose sums one step takes, before anchors are copied: tens of milliseconds on a CPU."""
 
 
 class Progress(enum.Enum):
@@ -102,6 +108,7 @@ class EntryWrite:
         names: the objects it has pinned; whoever settles it unpins them.
         damaged: objects that stood under a name to be written, and were no such thing.
         dropped: objects that were given up because their bytes were about to change.
+        promised: bytes that room was made for.
     """
 
     def __init__(
@@ -125,7 +132,9 @@ class EntryWrite:
         self._state = state
         self._medium = medium
         self._spans = list(chain.grid.chunks(0, len(snapshot.ids)))
-        self._anchors = list(anchors)
+        self._sums = RowSums(state, layout, self._spans)
+        # An anchor that stands on no block's last row cannot be offered.
+        self._anchors = [anchor for anchor in anchors if self._sums.ends_at(anchor.line)]
         self._blocks: list[tuple[ObjectName, Span]] = []
         self._kept: list[tuple[ObjectName, int, AnchorKind]] = []
         self._pending: list[_Pending] = []
@@ -135,6 +144,12 @@ class EntryWrite:
         self.names: list[ObjectName] = []
         self.damaged: list[ObjectName] = []
         self.dropped = 0
+        self.promised = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes that room was made for and that are not written yet."""
+        return max(self.promised - self.bytes_written, 0)
 
     @property
     def copied(self) -> bool:
@@ -157,11 +172,11 @@ class EntryWrite:
         return max(shared, default=0)
 
     def step(self) -> Progress:
-        """Copy one object out, if a buffer is free."""
+        """Copy one object out, if a buffer is free, or find out what it stands on."""
         self._collect()
         if self.done:
             return Progress.DONE
-        if not self.copied and self._copy_next():
+        if not self.copied and (self._sum_up() or self._copy_next()):
             return Progress.WORKED
         return Progress.WAITING
 
@@ -178,7 +193,7 @@ class EntryWrite:
 
         For anchors that are taken while a prefill runs: they are copied before the next chunk.
         """
-        buffer = self._medium.pool.acquire()
+        buffer = self._medium.pool.acquire() if self._sums.ends_at(anchor.line) else None
         if buffer is None:
             self.dropped += 1
             return False
@@ -192,6 +207,8 @@ class EntryWrite:
         """
         lost = [span for span in self._spans if span.end > line]
         self._spans = [span for span in self._spans if span.end <= line]
+        # An anchor that is taken later stands on the new rows: it must not find the old ones.
+        self._sums.cut(line)
         self.dropped += len(lost) + len(self._anchors)
         self._anchors.clear()
         if lost:
@@ -217,14 +234,25 @@ class EntryWrite:
         )
         return blocks, anchors
 
-    def _copy_next(self) -> bool:
-        """Copy the next object that is not stored; False if no buffer is free.
+    def _sum_up(self) -> bool:
+        """Take the sums of some rows that the next anchor stands on; False if there are none.
 
-        The last block waits for all others: where it is on the medium, so are they. That is what
-        tells a whole history from one that a crash cut short, should the catalog be lost.
+        The medium does not wait for the sums of all: as long as there are buffers, each block is
+        copied once it has been summed up.
         """
-        if not self._anchors and len(self._spans) == 1 and self._pending:
+        if not self._anchors:
             return False
+        some = 1 if self._medium.pool.left else SUMS_BYTES_A_STEP
+        if not self._sums.sum_up(self._anchors[0].line, some):
+            return False
+        if self._spans and self._sums.is_summed(self._spans[0]):
+            buffer = self._medium.pool.acquire()
+            if buffer is not None:
+                self._write_rows(self._spans.pop(0), buffer)
+        return True
+
+    def _copy_next(self) -> bool:
+        """Copy the next object that is not stored; False if no buffer is free."""
         buffer = self._medium.pool.acquire()
         if buffer is None:
             return False
@@ -237,15 +265,15 @@ class EntryWrite:
         return True
 
     def _write_rows(self, span: Span, buffer: ByteArray) -> None:
-        specs = row_parts(self._layout.views, len(span))
-        sums = self._state.row_sums(span)
-        draft = self._draft(ObjectKind.BLOCK, span, draft_parts(specs, sums))
+        below, parts = self._sums.chain(span.start), self._sums.take_parts(span)
+        draft = self._draft(ObjectKind.BLOCK, span, below, parts)
         name = name_of(draft)
         self._blocks.append((name, span))
         if self._stored(name):
             self._medium.pool.release(buffer)
             return
         if self._layout.views:
+            specs = row_parts(self._layout.views, len(span))
             self._state.export_rows(span, part_views(buffer, specs))
         self._submit(draft, name, buffer)
 
@@ -255,7 +283,12 @@ class EntryWrite:
         grid = self.chain.grid
         below = anchor.line - 1
         span = Span(grid.floor(below) if below >= 0 else 0, anchor.line)
-        draft = self._draft(ObjectKind.of_anchor(anchor.kind), span, draft_parts(specs, sums))
+        draft = self._draft(
+            ObjectKind.of_anchor(anchor.kind),
+            span,
+            self._sums.chain(anchor.line),
+            draft_parts(specs, sums),
+        )
         name = name_of(draft)
         self._kept.append((name, anchor.line, anchor.kind))
         if self._stored(name):
@@ -265,7 +298,9 @@ class EntryWrite:
             self._state.export_sections(part_views(buffer, specs))
         self._submit(draft, name, buffer)
 
-    def _draft(self, kind: ObjectKind, span: Span, parts: tuple[PartRecord, ...]) -> ObjectHeader:
+    def _draft(
+        self, kind: ObjectKind, span: Span, below: ContentChain, parts: tuple[PartRecord, ...]
+    ) -> ObjectHeader:
         snapshot = self.snapshot
         return ObjectHeader(
             fingerprint=snapshot.fingerprint,
@@ -273,6 +308,7 @@ class EntryWrite:
             kind=kind,
             key=self.chain.key(span.end),
             previous=self.chain.key(span.start),
+            below=below,
             span=span,
             token_ids=snapshot.ids[span.start : span.end],
             key_ids=snapshot.key_ids[span.start : span.end],

@@ -1,25 +1,25 @@
 """Making the catalog again from what the objects say about themselves.
 
-Hits and ages are gone, and so is the knowledge which rows were written together with which anchor.
-That matters where rows are tainted: two histories of the same tokens have blocks with the same
-keys and other bytes, and a state is exact only over the rows of its own history.
+Hits and ages are gone. Which rows an anchor stands on is not: it says so by their key and their
+content chain, which are the name of the block directly below it, and so does each block in turn.
 
-    rows     0 ............ taint ............ line
-    blocks   clean          of this very history
-             all are alike  only where nothing else has the key, and a short block ends them
+    rows     0 ....... 8 ....... 16 ....... 21
+    blocks   [  one    ][  two   ][  three  ]      of this history
+                        [  deux  ][  trois  ]      of another one of the same tokens
+    anchors                               end      says: below me is `three`
 
-So an anchor is taken up where each block below it is beyond doubt, and else counted: a cache in
-doubt misses. What is lost so are grid anchors above the taint line, and ends on a grid line.
+So two histories of the same tokens are told apart, however much of either is there, and an anchor
+is taken up where every row that it was written over is there, to the bit, and not otherwise.
 """
 
-import enum
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ..domain.anchor import AnchorKind
+from ..domain.content_chain import NO_ROWS, ContentChain
 from ..domain.end import End
 from ..domain.entry import EntryId, Role
 from ..domain.errors import ObjectCorrupt, ObjectMissing, StorageUnavailable
@@ -27,7 +27,7 @@ from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.object_header import ObjectHeader, ObjectKind
-from ..domain.object_name import parse_name
+from ..domain.object_name import ObjectIdentity, parse_name
 from ..domain.prefix_key import PrefixKey, extend, root_key
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
 from ..ports.block_storage import StoredObject
@@ -48,14 +48,12 @@ class RebuildReport:
         damaged: of these, those that cannot be read; they were moved aside.
         entries: that the catalog holds now.
         lost: anchors that are there, and whose rows are not, or not all.
-        ambiguous: anchors of which it cannot be told which rows are theirs.
     """
 
     objects: int
     damaged: int
     entries: int
     lost: int
-    ambiguous: int
 
 
 def rebuild(
@@ -81,8 +79,8 @@ def rebuild(
     for done, stored in enumerate(listed, start=1):
         _look(store, stored, shelf)
         progress(done, len(listed))
-    found = [_with_rows(anchor, shelf) for anchor in shelf.anchors]
-    grown = [one for one in found if isinstance(one, _Grown)]
+    found = [_with_rows(anchor, shelf.objects) for anchor in shelf.anchors]
+    grown = [one for one in found if one is not None]
     held = {entry.id: entry for entry in catalog.entries() if _is_whole(entry, shelf)}
     catalog.remove([entry.id for entry in catalog.entries() if entry.id not in held])
     for entry in _entries(grown, now_s):
@@ -92,10 +90,9 @@ def rebuild(
     catalog.finish_rebuild()
     return RebuildReport(
         objects=len(listed),
-        damaged=shelf.unread.total(),
+        damaged=shelf.damaged,
         entries=len(held),
-        lost=sum(one is _Doubt.INCOMPLETE for one in found),
-        ambiguous=sum(one is _Doubt.AMBIGUOUS for one in found),
+        lost=len(found) - len(grown),
     )
 
 
@@ -105,7 +102,6 @@ class _Object:
 
     Attributes:
         ids: token ids and key ids of the span, hashed.
-        empty: it has no bytes: it only names tokens, and is right for every history of them.
     """
 
     name: ObjectName
@@ -115,25 +111,17 @@ class _Object:
     kind: ObjectKind
     key: PrefixKey
     previous: PrefixKey
+    below: ContentChain
     span: Span
     taint: int
     role: Role
     session: str | None
     end: End | None
     ids: bytes
-    empty: bool
 
     @property
     def line(self) -> int:
         return self.span.end
-
-    @property
-    def clean(self) -> bool:
-        """Whether a cold grid prefill wrote all of it, and all below it."""
-        return self.taint == self.line
-
-
-_Place: TypeAlias = tuple[Fingerprint, ObjectKind, PrefixKey]
 
 
 @dataclass(slots=True)
@@ -141,20 +129,13 @@ class _Shelf:
     """All objects of a store.
 
     Attributes:
-        unread: places of objects that are there and whose headers cannot be read.
+        anchors: those of the objects that are anchors.
+        damaged: how many are there whose headers cannot be read.
     """
 
-    at: dict[_Place, list[_Object]] = field(
-        default_factory=lambda: defaultdict[_Place, list[_Object]](list)
-    )
+    objects: dict[ObjectName, _Object] = field(default_factory=dict[ObjectName, _Object])
     anchors: list[_Object] = field(default_factory=list[_Object])
-    sizes: dict[ObjectName, int] = field(default_factory=dict[ObjectName, int])
-    unread: Counter[_Place] = field(default_factory=Counter[_Place])
-
-    def others(self, one: _Object) -> int:
-        """How many objects besides this one have its place, those that cannot be read included."""
-        place = (one.fingerprint, one.kind, one.key)
-        return len(self.at[place]) - 1 + self.unread[place]
+    damaged: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,13 +148,6 @@ class _Grown:
     @property
     def grid(self) -> bool:
         return self.anchor.kind is ObjectKind.GRID
-
-
-class _Doubt(enum.Enum):
-    """Why an anchor is not taken up."""
-
-    INCOMPLETE = "incomplete"
-    AMBIGUOUS = "ambiguous"
 
 
 def read_checked_header(store: ObjectStore, stored: StoredObject) -> ObjectHeader:
@@ -196,8 +170,7 @@ def read_checked_header(store: ObjectStore, stored: StoredObject) -> ObjectHeade
 
 def _look(store: ObjectStore, stored: StoredObject, shelf: _Shelf) -> None:
     """Take an object up, or move it aside."""
-    identity = parse_name(stored.name)
-    if identity is None:
+    if parse_name(stored.name) is None:
         return  # nothing that this program writes
     try:
         header = read_checked_header(store, stored)
@@ -206,11 +179,10 @@ def _look(store: ObjectStore, stored: StoredObject, shelf: _Shelf) -> None:
     except (ObjectCorrupt, StorageUnavailable) as error:
         # Where the medium has failed altogether, this raises, and nothing is concluded.
         store.storage.quarantine(stored.name, str(error))
-        shelf.unread[identity.fingerprint, identity.kind, identity.key] += 1
+        shelf.damaged += 1
         return
     found = _remembered(stored.name, header)
-    shelf.at[identity.fingerprint, identity.kind, identity.key].append(found)
-    shelf.sizes[found.name] = found.nbytes
+    shelf.objects[found.name] = found
     if found.kind is not ObjectKind.BLOCK:
         shelf.anchors.append(found)
 
@@ -224,75 +196,34 @@ def _remembered(name: ObjectName, header: ObjectHeader) -> _Object:
         kind=header.kind,
         key=header.key,
         previous=header.previous,
+        below=header.below,
         span=header.span,
         taint=header.taint,
         role=header.role,
         session=header.session,
         end=header.end,
         ids=hashlib.sha256(header.token_ids.tobytes() + header.key_ids.tobytes()).digest(),
-        empty=not any(part.raw_bytes for part in header.parts),
     )
 
 
-def _with_rows(anchor: _Object, shelf: _Shelf) -> "_Grown | _Doubt":
-    """An anchor with the rows of its own history, if it is beyond doubt which they are."""
-    if anchor.clean:
-        place = (anchor.fingerprint, anchor.kind, anchor.key)
-        if sum(one.clean for one in shelf.at[place]) > 1:
-            return _Doubt.AMBIGUOUS  # the same forwards have left other bytes: none is believed
-    elif shelf.others(anchor):
-        return _Doubt.AMBIGUOUS
+def _with_rows(anchor: _Object, objects: Mapping[ObjectName, _Object]) -> _Grown | None:
+    """An anchor with the rows that it was written over; None if they are not all there."""
     blocks: list[_Object] = []
-    key, line = anchor.key, anchor.line
+    key, below, line = anchor.key, anchor.below, anchor.line
     while line > 0:
-        block = _block_of(anchor, key, line, shelf)
-        if isinstance(block, _Doubt):
-            return block
+        name = ObjectIdentity(anchor.fingerprint, ObjectKind.BLOCK, key, below).name
+        block = objects.get(name)
+        if block is None or (block.namespace, block.line) != (anchor.namespace, line):
+            return None
         blocks.append(block)
-        key, line = block.previous, block.span.start
+        key, below, line = block.previous, block.below, block.span.start
     blocks.reverse()
     whole = (
         blocks
-        and key == root_key(anchor.namespace)
+        and (key, below) == (root_key(anchor.namespace), NO_ROWS)
         and (blocks[-1].span, blocks[-1].ids) == (anchor.span, anchor.ids)
     )
-    if not whole:
-        return _Doubt.INCOMPLETE
-    if not anchor.clean and not _was_written_whole(anchor, blocks):
-        return _Doubt.AMBIGUOUS
-    return _Grown(anchor, tuple(blocks))
-
-
-def _was_written_whole(anchor: _Object, blocks: Sequence[_Object]) -> bool:
-    """Whether all tainted rows of an anchor's history were stored, so that none is another's.
-
-    A history that was written in part may have its anchor there, and, where its own blocks are
-    missing, those of another history of the same tokens. The last block of a write is stored when
-    all else of it is durable, see `EntryWrite`. So a short block, which belongs to a history that
-    ends right there, says that all of it was there; a block on the grid may be anybody's.
-    """
-    if all(block.empty for block in blocks if block.line > anchor.taint):
-        return True
-    is_short = len(blocks) > 1 and len(blocks[-1].span) < len(blocks[0].span)
-    return anchor.kind is ObjectKind.END and is_short
-
-
-def _block_of(anchor: _Object, key: PrefixKey, line: int, shelf: _Shelf) -> "_Object | _Doubt":
-    """The block that ends at a line below an anchor, or at it."""
-    there = shelf.at[anchor.fingerprint, ObjectKind.BLOCK, key]
-    fitting = [
-        block for block in there if block.line == line and block.namespace == anchor.namespace
-    ]
-    if line <= anchor.taint:
-        # Every cold prefill of these tokens wrote the same bytes, whatever else has the key.
-        right = [block for block in fitting if block.clean or block.empty]
-        if len(right) > 1:
-            return _Doubt.AMBIGUOUS
-    else:
-        right = [block for block in fitting if block.taint == anchor.taint or block.empty]
-        if right and shelf.others(right[0]):
-            return _Doubt.AMBIGUOUS
-    return right[0] if right else _Doubt.INCOMPLETE
+    return _Grown(anchor, tuple(blocks)) if whole else None
 
 
 def _entries(grown: Sequence[_Grown], now_s: float) -> Iterator[StoredEntry]:
@@ -328,17 +259,21 @@ def _entries(grown: Sequence[_Grown], now_s: float) -> Iterator[StoredEntry]:
 
 
 def _joining(top: _Grown, ending: dict[ObjectName, list[_Grown]]) -> list[_Grown]:
-    """The other grid anchors over the very rows of an entry, ascending."""
-    return [
-        one
-        for number, block in enumerate(top.blocks, start=1)
-        for one in ending.get(block.name, ())
-        if one is not top
-        and one.grid
-        and one.blocks == top.blocks[:number]
-        # What the entry says of its taint must be true of each of its anchors.
-        and one.anchor.taint == min(top.anchor.taint, one.anchor.line)
-    ]
+    """The other grid anchors over the very rows of an entry, ascending; one at each line.
+
+    A block's name tells all rows below it, so whatever ends there stands on the same ones. Sections
+    of two histories may differ where their rows do not: what is not taken here is another entry's.
+    """
+    joining: dict[int, _Grown] = {}
+    for block in top.blocks:
+        for one in ending.get(block.name, ()):
+            # What the entry says of its taint must be true of each of its anchors.
+            taint = min(top.anchor.taint, one.anchor.line)
+            if one is not top and one.grid and one.anchor.taint == taint:
+                joining.setdefault(one.anchor.line, one)
+    if top.grid:
+        joining.pop(top.anchor.line, None)
+    return list(joining.values())
 
 
 def _highest_first(one: _Grown) -> tuple[int, bool, ObjectName]:
@@ -354,4 +289,7 @@ def _stored_anchor(anchor: _Object) -> StoredAnchor:
 def _is_whole(entry: StoredEntry, shelf: _Shelf) -> bool:
     """Whether all that an entry needs is there."""
     parts: Iterable[StoredBlock | StoredAnchor] = (*entry.blocks, *entry.anchors)
-    return all(shelf.sizes.get(part.name) == part.nbytes for part in parts)
+    return all(
+        part.name in shelf.objects and shelf.objects[part.name].nbytes == part.nbytes
+        for part in parts
+    )

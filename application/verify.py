@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, TypeAlias
 
-from ..domain.anchor import AnchorKind
+from ..domain.content_chain import NO_ROWS, ContentChain
+from ..domain.entry_remains import cut_back
 from ..domain.errors import ObjectCorrupt, ObjectMissing, StorageUnavailable
 from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.object_header import LINE_BYTES, ObjectHeader, ObjectKind
-from ..domain.object_name import parse_name
+from ..domain.object_name import chain_of, parse_name
 from ..domain.prefix_key import PrefixKey, root_key
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
 from ..domain.sums import sums_of
@@ -132,6 +133,8 @@ class _Whole:
     kind: ObjectKind
     key: PrefixKey
     previous: PrefixKey
+    below: ContentChain
+    chain: ContentChain
     span: Span
 
     def holds(
@@ -196,6 +199,8 @@ class _Walk:
                 kind=header.kind,
                 key=header.key,
                 previous=header.previous,
+                below=header.below,
+                chain=chain_of(header),
                 span=header.span,
             )
         return staging
@@ -222,22 +227,21 @@ class _Checked:
 
 
 def _checked(entry: StoredEntry, walk: _Walk) -> _Checked:
-    """Hold an entry against the objects: the chain of its blocks, and its anchors on it."""
+    """Hold an entry against the objects: the chains of its blocks, and its anchors on them."""
     there = walk.whole
-    keys: dict[int, PrefixKey] = {}
+    reached: dict[int, tuple[PrefixKey, ContentChain]] = {}
     first = there.get(entry.blocks[0].name) if entry.blocks else None
-    line, key = 0, root_key(first.namespace) if first else None
+    line, key, chain = 0, root_key(first.namespace) if first else None, NO_ROWS
     for block in entry.blocks:
         found = there.get(block.name)
-        right = (
-            found is not None
-            and found.holds(ObjectKind.BLOCK, block, entry, first)
-            and (found.span, found.previous) == (Span(line, block.end), key)
-        )
-        if not right:
+        if (
+            found is None
+            or not found.holds(ObjectKind.BLOCK, block, entry, first)
+            or (found.span, found.previous, found.below) != (Span(line, block.end), key, chain)
+        ):
             break
-        line, key = block.end, block.key
-        keys[line] = key
+        line, key, chain = block.end, block.key, found.chain
+        reached[line] = block.key, chain
     anchors: list[StoredAnchor] = []
     for anchor in entry.anchors:
         found = there.get(anchor.name)
@@ -245,29 +249,15 @@ def _checked(entry: StoredEntry, walk: _Walk) -> _Checked:
             found is not None
             and found.holds(ObjectKind.of_anchor(anchor.kind), anchor, entry, first)
             and found.span.end == anchor.line
-            and keys.get(anchor.line) == anchor.key
+            and reached.get(anchor.line) == (anchor.key, found.below)
         ):
             anchors.append(anchor)
-    complete = len(keys) == len(entry.blocks) and len(anchors) == len(entry.anchors) > 0
+    complete = len(reached) == len(entry.blocks) and len(anchors) == len(entry.anchors) > 0
     names = {part.name for part in (*entry.blocks, *entry.anchors)}
     return _Checked(
         entry,
-        entry if complete else _cut(entry, anchors),
+        entry if complete else cut_back(entry, anchors),
         frozenset(names - there.keys() - walk.bad.keys()),
-    )
-
-
-def _cut(entry: StoredEntry, anchors: Sequence[StoredAnchor]) -> StoredEntry | None:
-    """An entry with some of its anchors, and the blocks below them; as when a restore fails."""
-    if not anchors:
-        return None
-    top = anchors[-1].line
-    ends = any(anchor.kind is AnchorKind.END for anchor in anchors)
-    return replace(
-        entry,
-        blocks=tuple(block for block in entry.blocks if block.end <= top),
-        anchors=tuple(anchors),
-        end=entry.end if ends else None,
     )
 
 

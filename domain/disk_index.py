@@ -111,6 +111,10 @@ class DiskIndex:
     def entry(self, entry_id: EntryId) -> StoredEntry | None:
         return self._entries.get(entry_id)
 
+    def has(self, entry: StoredEntry) -> bool:
+        """Whether an entry is still here with all that it needed, whoever has used it since."""
+        return entry.id in self._entries and objects_of(entry).keys() <= self._bytes.keys()
+
     def entries(self) -> tuple[StoredEntry, ...]:
         return tuple(self._entries.values())
 

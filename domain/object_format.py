@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .content_chain import CHAIN_BYTES, ContentChain
 from .end import End
 from .entry import Role
 from .errors import ObjectCorrupt
@@ -35,7 +36,7 @@ from .sums import Sums
 from .tokens import TokenIds
 
 MAGIC: Final = b"ANCHORLN"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 HEADER_BYTES_MAX: Final = 4 << 20
 SPANS_MAX: Final = 1 << 14
 TEXT_BYTES_MAX: Final = 4096
@@ -187,6 +188,7 @@ def _metadata(header: ObjectHeader) -> bytes:
             _text(header.role.value),
             struct.pack("<B", len(header.key)) + header.key,
             struct.pack("<B", len(header.previous)) + header.previous,
+            header.below,
             struct.pack("<QQQ", header.span.start, header.span.end, header.taint),
             struct.pack("<B", same_ids),
             header.token_ids.astype("<u4").tobytes(),
@@ -281,6 +283,7 @@ def _read_metadata(cursor: _Cursor) -> ObjectHeader:
     kind, role = ObjectKind(cursor.text()), Role(cursor.text())
     key = PrefixKey(cursor.take(cursor.number("B")))
     previous = PrefixKey(cursor.take(cursor.number("B")))
+    below = ContentChain(cursor.take(CHAIN_BYTES))
     start, end_line, taint = cursor.numbers("QQQ")
     span = Span(start, end_line)
     same_ids = cursor.flag()
@@ -299,6 +302,7 @@ def _read_metadata(cursor: _Cursor) -> ObjectHeader:
         kind=kind,
         key=key,
         previous=previous,
+        below=below,
         span=span,
         token_ids=token_ids,
         key_ids=key_ids,

@@ -1,8 +1,8 @@
 """What a stored object says about itself: the values that its header holds.
 
 An object is a row block or an anchor. Its header is enough to rebuild what an index knew of it: it
-names the block below it by key, so a chain of rows is found again without the index, and the ids
-of its span stand in it, so that no key needs to be believed.
+names the rows below it by their key and their content chain, so they are found again without the
+index, and the ids of its span stand in it, so that no key needs to be believed.
 """
 
 import enum
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .anchor import AnchorKind
+from .content_chain import CHAIN_BYTES, ContentChain
 from .end import End
 from .entry import Role
 from .fingerprint import Fingerprint
@@ -107,6 +108,8 @@ class ObjectHeader:
     Attributes:
         key: the prefix key at `span.end`.
         previous: the prefix key at `span.start`: the block before this one has it as its key.
+        below: the content chain of the rows that it was written over: those below `span.start` for
+            a block, and those below `span.end` for an anchor.
         span: a block's rows. An anchor's line is `span.end`, and its span tells the ids that stand
             directly below it; it may be empty.
         token_ids: of the span; read-only.
@@ -122,6 +125,7 @@ class ObjectHeader:
     kind: ObjectKind
     key: PrefixKey
     previous: PrefixKey
+    below: ContentChain
     span: Span
     token_ids: TokenIds
     key_ids: TokenIds
@@ -136,6 +140,8 @@ class ObjectHeader:
             raise ValueError(f"{self.fingerprint!r} is not a fingerprint")
         if not all(1 <= len(key) <= KEY_BYTES for key in (self.key, self.previous)):
             raise ValueError(f"prefix keys of {len(self.key)} and {len(self.previous)} bytes")
+        if len(self.below) != CHAIN_BYTES:
+            raise ValueError(f"a content chain of {len(self.below)} bytes")
         if not len(self.token_ids) == len(self.key_ids) == len(self.span) <= TOKENS_MAX:
             raise ValueError(
                 f"{len(self.token_ids)} token ids and {len(self.key_ids)} key ids for {self.span}"

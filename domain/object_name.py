@@ -1,10 +1,11 @@
 """Names of stored objects: what they hold can be told, and looked for, without opening them.
 
-    <fingerprint>/blocks/ab/<prefix key>-<content digest>.blk
-    <fingerprint>/anchors/ab/<prefix key>-<grid or end>-<content digest>.anc
+    <fingerprint>/blocks/ab/<prefix key>-<content chain>.blk
+    <fingerprint>/anchors/ab/<prefix key>-<grid or end>-<content chain>.anc
 
-`ab` stands for the key's first byte. All of a name is hexadecimal digits and fixed words, and the
-same bytes of the same tokens have the same name on every machine.
+`ab` stands for the key's first byte. The content chain is that of the object's own bytes over all
+rows below it. All of a name is hexadecimal digits and fixed words, and the same bytes over the same
+bytes of the same tokens have the same name on every machine.
 """
 
 import hashlib
@@ -12,8 +13,9 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NewType
+from typing import Final
 
+from .content_chain import ContentChain, ContentDigest, link
 from .errors import ObjectCorrupt
 from .fingerprint import Fingerprint
 from .object_header import ObjectHeader, ObjectKind, PartRecord
@@ -21,35 +23,37 @@ from .prefix_key import PrefixKey
 from .stored_entry import ObjectName
 from .sums import SUMS_VERSION
 
-ContentDigest = NewType("ContentDigest", str)
-"""32 hexadecimal digits: an identity among honest bytes of the same tokens, not a defence."""
-
 _NAME: Final = re.compile(
     r"(?P<fingerprint>[0-9a-f]{64})/"
     r"(?:blocks/(?P<block_fan>[0-9a-f]{2})/(?P<block_key>(?:[0-9a-f]{2}){1,16})"
-    r"-(?P<block_digest>[0-9a-f]{32})\.blk"
+    r"-(?P<block_chain>[0-9a-f]{32})\.blk"
     r"|anchors/(?P<anchor_fan>[0-9a-f]{2})/(?P<anchor_key>(?:[0-9a-f]{2}){1,16})"
-    r"-(?P<kind>grid|end)-(?P<anchor_digest>[0-9a-f]{32})\.anc)",
+    r"-(?P<kind>grid|end)-(?P<anchor_chain>[0-9a-f]{32})\.anc)",
     re.ASCII,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectIdentity:
-    """What a name says."""
+    """What a name says.
+
+    Attributes:
+        chain: of the object's own bytes over the rows below it. Blocks stand on blocks, so that of
+            a block is what the objects above it have as their `below`.
+    """
 
     fingerprint: Fingerprint
     kind: ObjectKind
     key: PrefixKey
-    digest: ContentDigest
+    chain: ContentChain
 
     @property
     def name(self) -> ObjectName:
-        key = self.key.hex()
+        key, chain = self.key.hex(), self.chain.hex()
         if self.kind is ObjectKind.BLOCK:
-            return ObjectName(f"{self.fingerprint}/blocks/{key[:2]}/{key}-{self.digest}.blk")
+            return ObjectName(f"{self.fingerprint}/blocks/{key[:2]}/{key}-{chain}.blk")
         return ObjectName(
-            f"{self.fingerprint}/anchors/{key[:2]}/{key}-{self.kind.value}-{self.digest}.anc"
+            f"{self.fingerprint}/anchors/{key[:2]}/{key}-{self.kind.value}-{chain}.anc"
         )
 
 
@@ -57,7 +61,7 @@ def content_digest(parts: Iterable[PartRecord]) -> ContentDigest:
     """The identity of raw bytes: over every part's name, dtype, shape and sums, in order.
 
     How the parts are compressed and where they stand does not enter: an unchanged block keeps the
-    name that it was given under another codec.
+    digest that it was given under another codec.
     """
     digest = hashlib.sha256(b"anchorline content 1" + struct.pack("<I", SUMS_VERSION))
     for part in parts:
@@ -68,14 +72,19 @@ def content_digest(parts: Iterable[PartRecord]) -> ContentDigest:
     return ContentDigest(digest.hexdigest()[:32])
 
 
+def chain_of(header: ObjectHeader) -> ContentChain:
+    """The content chain up to the end of the object that the header stands in."""
+    return link(header.below, content_digest(header.parts), header.line)
+
+
 def identity_of(header: ObjectHeader) -> ObjectIdentity:
     """The identity of the object that the header stands in."""
-    return ObjectIdentity(header.fingerprint, header.kind, header.key, content_digest(header.parts))
+    return ObjectIdentity(header.fingerprint, header.kind, header.key, chain_of(header))
 
 
 def key_prefix(fingerprint: Fingerprint, kind: ObjectKind, key: PrefixKey) -> str:
     """What the names of all objects of this kind at this key start with."""
-    return ObjectIdentity(fingerprint, kind, key, ContentDigest("")).name.rpartition("-")[0] + "-"
+    return ObjectIdentity(fingerprint, kind, key, ContentChain(b"")).name.rpartition("-")[0] + "-"
 
 
 def parse_name(name: str) -> ObjectIdentity | None:
@@ -91,7 +100,7 @@ def parse_name(name: str) -> ObjectIdentity | None:
         fingerprint=Fingerprint(part["fingerprint"]),
         kind=ObjectKind(part["kind"] or "block"),
         key=PrefixKey(bytes.fromhex(key)),
-        digest=ContentDigest(part["block_digest"] or part["anchor_digest"]),
+        chain=ContentChain(bytes.fromhex(part["block_chain"] or part["anchor_chain"])),
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anchorline.domain.content_chain import ContentChain
 from anchorline.domain.end import End
 from anchorline.domain.entry import Role
 from anchorline.domain.errors import ObjectCorrupt
@@ -32,6 +33,7 @@ U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=40)
 KEYS = st.binary(min_size=1, max_size=16).map(PrefixKey)
+CHAINS = st.binary(min_size=16, max_size=16).map(ContentChain)
 
 
 @st.composite
@@ -63,6 +65,7 @@ def headers(draw: st.DrawFn) -> ObjectHeader:
             kind=kind,
             key=draw(KEYS),
             previous=draw(KEYS),
+            below=draw(CHAINS),
             span=span,
             token_ids=token,
             key_ids=draw(st.sampled_from([token, token_ids(ids[::-1])])),

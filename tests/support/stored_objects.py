@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from anchorline.domain.content_chain import NO_ROWS
 from anchorline.domain.end import End
 from anchorline.domain.entry import Role
 from anchorline.domain.fingerprint import fingerprint_of
@@ -57,6 +58,7 @@ def make_header(
             kind=kind,
             key=extend(previous, ids),
             previous=previous,
+            below=NO_ROWS,
             span=span,
             token_ids=ids,
             key_ids=ids,

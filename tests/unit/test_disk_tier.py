@@ -4,11 +4,12 @@ import pytest
 
 from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.application.request import Decision
+from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Role, Source, Tier
 from anchorline.domain.errors import StorageFull
 from anchorline.domain.taint_line import Gate
 from anchorline.ports.block_storage import ObjectName
-from support.stores import GRID, Box
+from anchorline.simulation.box import GRID, Box
 
 
 def ids(start: int, count: int) -> list[int]:
@@ -193,6 +194,23 @@ def test_state_of_other_weights_is_never_offered_and_not_destroyed() -> None:
     assert box.server.ask([*sequence, 1, 2]).decision.cached == len(sequence)
 
 
+def test_what_stands_beside_foreign_entries_that_share_a_head_counts_against_the_budget() -> None:
+    box = Box()
+    head = ids(0, 64)
+    for start in (1, 2):
+        box.server.ask([*head, *ids(start, 20)])
+        box.flush()
+    beside = ObjectName("ab" * 32 + "/beside.blk")
+    box.storage.put(beside, [box.storage.buffer(1 << 16)])
+    box.storage.quarantine(beside, "for this test")
+    box.weights = "two"
+    box.shares = Shares(box.storage.space().used - 4096, 0)
+
+    box.kill()
+
+    assert box.storage.space().used <= box.shares.pool
+
+
 def test_another_salt_does_not_find_what_is_stored() -> None:
     box = Box()
     sequence = converse(box, 4)
@@ -338,3 +356,19 @@ def test_an_entry_that_damage_cut_back_is_saved_again_before_a_flush_says_durabl
 
     assert report.durable
     assert box.disk.tier.entries()[0].anchors[-1].line == top.line
+
+
+def test_a_prefill_that_was_cancelled_above_the_last_end_is_saved_up_to_its_last_anchor() -> None:
+    box = Box()
+    sequence = converse(box, 1)
+    longer = [*sequence, *ids(3, 100)]
+    request = box.server.submit(longer, max_tokens=4)
+    while box.server.scheduler.slots[0].resident.length < len(sequence) + 50:
+        box.server.step()
+    box.server.scheduler.cancel(request)
+    box.server.run()
+    reached = box.server.scheduler.slots[0].resident.anchors[-1].line
+
+    assert box.flush().durable
+    box.kill()
+    assert box.server.ask(longer).decision.cached == reached > len(sequence)

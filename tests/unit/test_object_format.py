@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from anchorline.domain.anchor import AnchorKind
+from anchorline.domain.content_chain import NO_ROWS, ContentChain, link
 from anchorline.domain.end import End
 from anchorline.domain.errors import ObjectCorrupt
 from anchorline.domain.fingerprint import fingerprint_of
@@ -38,6 +39,7 @@ CONTRADICTIONS: list[Callable[[ObjectHeader], ObjectHeader]] = [
     lambda header: dataclasses.replace(header, fingerprint="../../etc"),
     lambda header: dataclasses.replace(header, key=PrefixKey(b"")),
     lambda header: dataclasses.replace(header, key=PrefixKey(bytes(17))),
+    lambda header: dataclasses.replace(header, below=ContentChain(bytes(15))),
     lambda header: dataclasses.replace(header, span=Span(0, 9)),
     lambda header: dataclasses.replace(header, key_ids=token_ids([1])),
     lambda header: dataclasses.replace(header, taint=9),
@@ -123,7 +125,7 @@ class TestHeader:
         lines = bytearray(encode_header(make_header(RAWS), crc32))
         lines[8] = FORMAT_VERSION + 1
 
-        with pytest.raises(ObjectCorrupt, match=r"format version 2, and this program reads 1"):
+        with pytest.raises(ObjectCorrupt, match=r"format version 3, and this program reads 2"):
             decode_header(sealed(lines), crc32)
 
     @pytest.mark.parametrize(
@@ -247,22 +249,29 @@ class TestParts:
 
 
 class TestNames:
-    def test_a_block_is_named_by_its_key_and_its_content(self) -> None:
+    def test_a_block_is_named_by_its_key_and_its_content_over_what_is_below(self) -> None:
         header = make_header(RAWS)
-        key, digest = header.key.hex(), content_digest(header.parts)
+        key, chain = header.key.hex(), link(NO_ROWS, content_digest(header.parts), 8).hex()
 
         assert identity_of(header).name == (
-            f"{header.fingerprint}/blocks/{key[:2]}/{key}-{digest}.blk"
+            f"{header.fingerprint}/blocks/{key[:2]}/{key}-{chain}.blk"
         )
 
     @pytest.mark.parametrize("kind", AnchorKind)
     def test_an_anchor_is_named_by_its_kind_too(self, kind: AnchorKind) -> None:
         header = make_header(RAWS, kind=ObjectKind.of_anchor(kind))
-        key, digest = header.key.hex(), content_digest(header.parts)
+        key, chain = header.key.hex(), link(NO_ROWS, content_digest(header.parts), 8).hex()
 
         assert identity_of(header).name == (
-            f"{header.fingerprint}/anchors/{key[:2]}/{key}-{kind.value}-{digest}.anc"
+            f"{header.fingerprint}/anchors/{key[:2]}/{key}-{kind.value}-{chain}.anc"
         )
+
+    @pytest.mark.parametrize("kind", ObjectKind)
+    def test_the_same_bytes_over_other_rows_have_another_name(self, kind: ObjectKind) -> None:
+        header = make_header(RAWS, kind=kind)
+        below = link(NO_ROWS, content_digest(header.parts), 8)
+
+        assert identity_of(dataclasses.replace(header, below=below)) != identity_of(header)
 
     @pytest.mark.parametrize("kind", ObjectKind)
     def test_a_name_tells_what_it_was_made_of(self, kind: ObjectKind) -> None:

@@ -21,6 +21,7 @@ from anchorline.application.object_store import (
     row_parts,
     section_parts,
 )
+from anchorline.domain.content_chain import NO_ROWS
 from anchorline.domain.end import End
 from anchorline.domain.entry import Role
 from anchorline.domain.errors import ObjectCorrupt, ObjectMissing, StorageFull
@@ -96,6 +97,7 @@ def a_draft(
         kind=kind,
         key=extend(previous, ids),
         previous=previous,
+        below=NO_ROWS,
         span=Span(0, tokens),
         token_ids=ids,
         key_ids=ids,

@@ -15,7 +15,7 @@ from anchorline.application.verify import NAMES_MAX, VerifyReport, verify
 from anchorline.domain.object_header import LINE_BYTES
 from anchorline.domain.stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
 from anchorline.ports.catalog import AgeMark
-from support.stores import Box
+from anchorline.simulation.box import Box
 
 
 def ids(start: int, count: int) -> list[int]:

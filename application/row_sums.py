@@ -1,0 +1,75 @@
+"""What the rows in a slot are, block by block: their sums, and the content chain that these make.
+
+A stored object's name says over which rows it stands, so the sums of all rows below it come before
+it. They are taken anew by each write: sums that were remembered from one write to the next would,
+where rows had changed meanwhile, name another history's objects and find them stored.
+"""
+
+from collections.abc import Sequence
+
+from ..domain.content_chain import NO_ROWS, ContentChain, link
+from ..domain.grid import Span
+from ..domain.layout import Layout
+from ..domain.object_header import PartRecord
+from ..domain.object_name import content_digest
+from ..ports.gpu_state import SlotState
+from .object_store import draft_parts, row_parts
+
+
+class RowSums:
+    """The blocks of one state, whose rows must not change below `cut`. On the engine thread."""
+
+    def __init__(self, state: SlotState, layout: Layout, spans: Sequence[Span]) -> None:
+        """Takes the blocks' spans, ascending and without gaps from row 0; sums nothing yet."""
+        self._state = state
+        self._layout = layout
+        self._unsummed = list(spans)
+        self._parts: dict[Span, tuple[PartRecord, ...]] = {}
+        self._chains: dict[int, ContentChain] = {0: NO_ROWS}
+
+    def ends_at(self, line: int) -> bool:
+        """Whether a block ends at a line, and its rows are there: no other line has a chain."""
+        return line in self._chains or any(span.end == line for span in self._unsummed)
+
+    def sum_up(self, line: int, bytes_max: int) -> bool:
+        """Take the sums of rows below a line; False if there were none to be taken.
+
+        Args:
+            line: where a block `ends_at`.
+            bytes_max: stop once so many bytes have been read, and one block's rows at least.
+        """
+        summed = 0
+        began = line not in self._chains
+        while line not in self._chains and (summed == 0 or summed < bytes_max):
+            summed += self._sum_next() * self._layout.row_bytes
+        return began
+
+    def chain(self, line: int) -> ContentChain:
+        """The content chain of the rows below a line where a block `ends_at`."""
+        while line not in self._chains:
+            self._sum_next()
+        return self._chains[line]
+
+    def is_summed(self, span: Span) -> bool:
+        """Whether a block's name is known without another look at any rows."""
+        return span in self._parts
+
+    def take_parts(self, span: Span) -> tuple[PartRecord, ...]:
+        """The records of a block's parts, which are asked for once."""
+        self.chain(span.end)
+        return self._parts.pop(span)
+
+    def cut(self, line: int) -> None:
+        """Rows from `line` on are about to be overwritten: what was known of them is not true."""
+        self._unsummed = [span for span in self._unsummed if span.end <= line]
+        self._parts = {span: parts for span, parts in self._parts.items() if span.end <= line}
+        self._chains = {end: chain for end, chain in self._chains.items() if end <= line}
+
+    def _sum_next(self) -> int:
+        """Take the sums of the lowest block that has none; its rows."""
+        span = self._unsummed.pop(0)
+        specs = row_parts(self._layout.views, len(span))
+        parts = draft_parts(specs, self._state.row_sums(span))
+        self._parts[span] = parts
+        self._chains[span.end] = link(self._chains[span.start], content_digest(parts), span.end)
+        return len(span)

@@ -1,0 +1,92 @@
+"""Whether something may be written now, what was written, and what was not."""
+
+from collections.abc import Callable
+from typing import Final
+
+from ..domain.entry import Role
+from ..domain.write_guard import WriteCause, WriteGuard
+from ..ports import telemetry as names
+from ..ports.catalog import Catalog
+from ..ports.clock import Clock
+from ..ports.telemetry import Telemetry
+from .disk_counters import Skip
+
+BACKOFF_S_MIN: Final = 5.0
+BACKOFF_S_MAX: Final = 600.0
+
+DAYS_SHOWN: Final = 14
+"""Days of written bytes that the figures show."""
+
+
+class WriteLedger:
+    """The day's bytes against their budget, and a pause for a medium that fails."""
+
+    def __init__(
+        self,
+        guard: WriteGuard,
+        catalog: Catalog,
+        clock: Clock,
+        telemetry: Telemetry,
+        local_day: Callable[[], str],
+    ) -> None:
+        """Takes a medium that is thought to work.
+
+        Args:
+            catalog: keeps the bytes of each day.
+            local_day: today's ISO date.
+        """
+        self._guard = guard
+        self._catalog = catalog
+        self._clock = clock
+        self._telemetry = telemetry
+        self._local_day = local_day
+        self._pause_s = 0.0
+        self._paused_until_s = clock.monotonic()
+
+    @property
+    def today(self) -> int:
+        """Bytes written on this local day."""
+        return sum(self._catalog.written(1).get(self._local_day(), {}).values())
+
+    @property
+    def level(self) -> str:
+        """What the guard lets through at this hour of the day's budget."""
+        return self._guard.level(self.today).value
+
+    def by_day(self) -> dict[str, dict[str, int]]:
+        """Bytes by kind on each of the last `DAYS_SHOWN` days."""
+        return {day: dict(kinds) for day, kinds in self._catalog.written(DAYS_SHOWN).items()}
+
+    def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
+        """Why a write may not begin; None if it may."""
+        if cause is not WriteCause.STOP and self._clock.monotonic() < self._paused_until_s:
+            return Skip.BACKOFF
+        if self._guard.allows(cause, tokens, self.today):
+            return None
+        return Skip.GUARD
+
+    def ended(self, *, failed: bool) -> None:
+        """A medium that failed is left alone for a while, longer each time until it works again."""
+        if failed == (self._pause_s == 0.0):
+            event = "disk_writes_fail" if failed else "disk_writes_work_again"
+            self._telemetry.journal({"event": event})
+        if not failed:
+            self._pause_s = 0.0
+            return
+        self._pause_s = min(max(2 * self._pause_s, BACKOFF_S_MIN), BACKOFF_S_MAX)
+        self._paused_until_s = self._clock.monotonic() + self._pause_s
+
+    def wrote(self, role: Role, nbytes: int) -> None:
+        """Bytes went to the medium.
+
+        Raises:
+            StorageError: the catalog could not take them down; they are counted all the same.
+        """
+        self._telemetry.count(names.DISK_BYTES_WRITTEN, nbytes, {"role": role.value})
+        if nbytes:
+            self._catalog.add_written(self._local_day(), role.value, nbytes)
+
+    def skipped(self, why: Skip, role: Role) -> None:
+        """Something was not written."""
+        labels = {"reason": why.value, "role": role.value}
+        self._telemetry.count(names.WRITES_SKIPPED, labels=labels)
