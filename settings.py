@@ -7,6 +7,7 @@ from it.
 
 import difflib
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -120,6 +121,13 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         int, Meta(ge=2, le=4096), _about("Cache", "anchors that are kept in any case")
     ] = 5
 
+    verify: Annotated[
+        Literal["off", "on", "strict"], _about("Cache", "recompute kept state when idle")
+    ] = "off"
+    verify_idle_s: Annotated[
+        float, Meta(ge=0, le=86400), _about("Cache", "idle before that; 0 when asked")
+    ] = 30.0
+
     disk: Annotated[Literal["on", "off"], _about("Disk", "Keep state over restarts")] = "on"
     disk_heads_bytes_max: Annotated[
         ByteSize | None, _about("Disk", "For shared heads [16 GB, or less]")
@@ -164,6 +172,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def state_path(self) -> Path:
         """The directory of stored state."""
         return self.cache_dir / "state"
+
+    @property
+    def verifies(self) -> bool:
+        """Whether what is kept is verified, for which there is one slot more."""
+        return self.verify != "off" and self.cache == "on"
 
     def shown(self) -> dict[str, object]:
         """Every setting by name, secrets masked: for logs."""
@@ -230,6 +243,21 @@ def load(
             "anchors_min must be the larger one"
         )
     return settings
+
+
+def exposed_keys(config: Path | None = None, directory: Path = Path()) -> str | None:
+    """What to tell a person whose configuration file shows its keys to everybody; else None.
+
+    Args:
+        config, directory: as of `load`, which has read the file.
+    """
+    path = config or directory / CONFIG_NAME
+    fields = msgspec.structs.fields(ServeSettings)
+    secret = {field.name for field in fields if _extra(field)["secret"]}
+    held = sorted(secret.intersection(_file_source(config, directory).values))
+    if not held or not stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH:
+        return None
+    return f"{path} holds {' and '.join(held)}, and everybody can read it; chmod o-r it"
 
 
 def bytes_from(text: str) -> int:

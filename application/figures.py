@@ -1,11 +1,49 @@
-"""Figures of slots, as plain values."""
+"""Figures of the cache, as plain values."""
 
 from collections.abc import Sequence
 
+from ..domain.anchor_budget import AnchorBudget
 from ..domain.entry import Role, Tier
 from ..ports.engine import Engine
-from .slots import Slot
-from .stats import EntryStats, SlotStats
+from .disk_service import DiskService
+from .live_verify import LiveVerifier
+from .recorder import Recorder
+from .slots import Slot, Slots
+from .stats import CacheStats, EntryStats, SlotStats
+
+
+def cache_stats(
+    engine: Engine,
+    slots: Slots,
+    anchors: AnchorBudget,
+    recorder: Recorder,
+    disk: DiskService | None,
+    verifier: LiveVerifier | None,
+    *,
+    queued: int,
+    running: int,
+) -> CacheStats:
+    """The figures of this moment."""
+    profile = engine.profile
+    return CacheStats(
+        enabled=slots.cache_enabled,
+        slots=tuple(slot_stats(engine, slot) for slot in slots.all),
+        anchor_bytes_max=anchors.bytes_max,
+        anchor_count_max=anchors.capacity(profile.layout.section_bytes),
+        section_bytes=profile.layout.section_bytes,
+        row_bytes=profile.layout.row_bytes,
+        grid=profile.grid.step,
+        queued=queued,
+        running=running,
+        requests=recorder.requests,
+        misses=recorder.misses,
+        hits=dict(recorder.hits),
+        tokens_cached=dict(recorder.tokens_cached),
+        tokens_reread=recorder.tokens_reread,
+        last=tuple(recorder.last),
+        disk=None if disk is None else disk.tier.stats(disk.writes.pending),
+        verify=None if verifier is None else verifier.stats(),
+    )
 
 
 def slot_stats(engine: Engine, slot: Slot) -> SlotStats:

@@ -26,6 +26,7 @@ from ..domain.taint_line import TaintLine, Writer
 from ..domain.tokens import TokenIds, common_prefix
 from ..ports.engine import EngineProfile
 from ..ports.gpu_state import GpuState
+from .live_verify_seals import Seals
 
 REGIONS_MAX: Final = 256
 """Generations whose spans are remembered; the oldest go first."""
@@ -73,11 +74,24 @@ class ResidentPrefix:
 
     The only writer of its slot's state besides the forwards themselves, whose outcome it is told
     by `advanced` and `decoded`.
+
+    Attributes:
+        seals: of what is kept, where it is to be verified.
+        changes: counts how often something of it was given up or replaced; while it is the same,
+            tokens were at most added.
     """
 
-    def __init__(self, state: GpuState, profile: EngineProfile, budget: AnchorBudget) -> None:
+    def __init__(
+        self,
+        state: GpuState,
+        profile: EngineProfile,
+        budget: AnchorBudget,
+        seals: Seals | None = None,
+    ) -> None:
         """Takes an empty slot."""
         self._state = state
+        self.seals = seals
+        self.changes = 0
         self._profile = profile
         self._grid = profile.grid
         self._capacity = budget.capacity(profile.layout.section_bytes)
@@ -124,6 +138,11 @@ class ResidentPrefix:
     def end(self) -> End | None:
         """The end of the last generation, if its state is kept."""
         return self._end
+
+    @property
+    def highest(self) -> int:
+        """The highest line it can be resumed at; 0 if at none."""
+        return max([0, *self._anchors, 0 if self._end is None else self._end.line])
 
     @property
     def key_ids(self) -> TokenIds:
@@ -188,6 +207,7 @@ class ResidentPrefix:
         Anchors that were kept by `cut_for_import` stay.
         """
         line = state.line
+        self.changes += 1
         self._ids[:line] = state.ids
         self._key_ids[:line] = state.key_ids
         self._length = line
@@ -199,6 +219,7 @@ class ResidentPrefix:
         else:
             self._end_buffer = self._state.capture_sections(self._end_buffer)
             self._end, self._regions = state.end, state.end.regions
+            self._seal(AnchorKind.END, line)
         self._state.resume_at(line)
 
     def adopt_anchor(self, line: int) -> None:
@@ -240,6 +261,7 @@ class ResidentPrefix:
         self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
         self._regions = self._regions[-REGIONS_MAX:]
         self._end = End(self._length, regions=self._regions)
+        self._seal(AnchorKind.END, self._length)
         return True
 
     def forget(self) -> None:
@@ -279,6 +301,9 @@ class ResidentPrefix:
         if self._end is not None and self._end.line > line:
             self._end = None
         self._regions = tuple(region for region in self._regions if region.end <= line)
+        if self.seals is not None:
+            self.seals.cut(line)
+        self.changes += line < self._length
         self._length = line
         self._taint = self._taint.resumed(line)
 
@@ -292,3 +317,10 @@ class ResidentPrefix:
             self._state.release_sections(self._anchors.pop(drop).handle)
         handle = self._state.capture_sections()
         self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
+        self._seal(AnchorKind.GRID, line)
+
+    def _seal(self, kind: AnchorKind, line: int) -> None:
+        """Take the sums of the anchor in place, and of the rows below it that are tainted."""
+        if self.seals is not None:
+            self.seals.seal_sections(line, kind)
+            self.seals.seal_rows(self._taint.line, line)

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
-from ..domain.errors import (
-    AnchorlineError,
-    Cancelled,
-    Draining,
-    EngineError,
-    QueueFull,
-    StateError,
-)
+from ..domain.errors import AnchorlineError, Draining, EngineError, QueueFull, StateError
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
 from ..domain.sampling import Logits
@@ -31,8 +24,11 @@ from ..ports.tokenizer import Tokenizer
 from .background import Background
 from .disk_service import DiskService
 from .durability import FlushReport
-from .figures import resident_entries, slot_stats
+from .endings import Endings
+from .figures import cache_stats, resident_entries
 from .generation import Generation
+from .live_verify import LiveVerifier
+from .live_verify_report import LiveReport, VerifyPolicy
 from .preparing import Preparer
 from .recorder import Recorder
 from .request import Decision, EventSink, Failed, GenerationRequest, Queued
@@ -80,19 +76,27 @@ class Scheduler:
         limits: Limits,
         disk: DiskService | None = None,
         memory: Memory | None = None,
+        verify: VerifyPolicy | None = None,
     ) -> None:
         """Takes an engine whose slots are empty.
 
         Args:
             disk: the tier on a medium; None serves without one.
             memory: what the server runs in, for the metrics.
+            verify: how what is kept is verified, in the engine's last slot, which no request gets;
+                None verifies nothing.
         """
         self._disk = disk if limits.cache_enabled else None
         self._engine = engine
         self._tokenizer = tokenizer
         self._clock = clock
         self._limits = limits
-        self._slots = Slots(engine, limits.anchors, cache_enabled=limits.cache_enabled)
+        self._slots = Slots(
+            engine,
+            limits.anchors,
+            cache_enabled=limits.cache_enabled,
+            verified=verify is not None,
+        )
         self._queue: deque[tuple[GenerationRequest, EventSink]] = deque()
         self._rate = PrefillRate(engine.profile.prefill_tokens_per_s)
         self._recorder = Recorder(telemetry, engine.profile.model, memory)
@@ -100,6 +104,23 @@ class Scheduler:
         self._draining = False
         self._preparer = Preparer(self._disk, self._slots, self._rate, clock)
         self._background = Background(self._disk, self._slots.all, clock)
+        self._endings = Endings(
+            engine, self._slots, self._disk, self._recorder, clock, self._report_load
+        )
+        self._verifier = (
+            None
+            if verify is None
+            else LiveVerifier(
+                engine,
+                self._slots.all,
+                self._disk,
+                clock,
+                telemetry,
+                verify,
+                forget=self._endings.forget,
+                serve_cold=self._serve_cold,
+            )
+        )
 
     @property
     def slots(self) -> Sequence[Slot]:
@@ -136,18 +157,20 @@ class Scheduler:
         """
         for waiting in [pair for pair in self._queue if pair[0].id == request_id]:
             self._queue.remove(waiting)
-            self._drop_unstarted(*waiting)
+            self._endings.drop_unstarted(*waiting)
         for slot in self._slots.all:
             generation, preparing = slot.running, slot.preparing
             if generation is not None and generation.request.id == request_id:
                 generation.cancel()
-                self._close(slot, generation)
+                self._endings.close(slot, generation)
             elif preparing is not None and preparing.request.id == request_id:
                 self._give_up(slot, preparing)
 
     def drain(self) -> None:
-        """Take no new requests; those that wait or run go on."""
+        """Take no new requests; those that wait or run go on, and nothing is verified any more."""
         self._draining = True
+        if self._verifier is not None:
+            self._verifier.stop()
 
     def abort(self, error: AnchorlineError) -> None:
         """Fail everything that waits or runs, and forget all state; for faults of our own."""
@@ -159,14 +182,19 @@ class Scheduler:
             if slot.preparing is not None:
                 preparation = slot.preparing
                 self._give_up(slot, preparation)
-            self._fail(slot, error)
+            self._endings.fail(slot, error)
+        if self._verifier is not None:
+            self._verifier.failed(str(error))
         self._report_load()
 
     def step(self) -> bool:
         """Do one piece of work; False if there was none."""
         self._admit()
+        if self._verifier is not None and not self.idle:
+            self._verifier.give_way()
         worked = self._step_requests()
-        return self._background.step(idle=not worked) or worked
+        worked = self._background.step(idle=not worked) or worked
+        return worked or (self._verifier is not None and self._verifier.step())
 
     def _step_requests(self) -> bool:
         """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
@@ -187,7 +215,7 @@ class Scheduler:
         """One piece of what keeps requests from their prefill; whether any waits."""
         preparing = [(slot, slot.preparing) for slot in self._slots.all if slot.preparing]
         for slot, preparation in preparing:
-            if self._preparer.step(preparation, wait=wait and len(preparing) == 1):
+            if self._preparer.step(preparation, wait=wait and not self._running()):
                 self._start(slot, preparation)
         return bool(preparing)
 
@@ -218,7 +246,7 @@ class Scheduler:
         """The client of a request that is being prepared has left."""
         slot.preparing = None
         self._preparer.give_up(preparation)
-        self._drop_unstarted(preparation.request, preparation.sink)
+        self._endings.drop_unstarted(preparation.request, preparation.sink)
 
     def flush(self, answer: Callable[[FlushReport], None]) -> None:
         """Make every conversation durable that can be resumed; `answer` is told how that went.
@@ -236,44 +264,24 @@ class Scheduler:
 
     def clear_ram(self) -> int:
         """Forget what idle slots hold; how many tokens that were."""
-        tokens = 0
-        for slot in self._slots.all:
-            if slot.idle:
-                tokens += slot.resident.length
-                self._fence(slot, 0)
-                slot.resident.forget()
-                self._report_slot(slot)
-        return tokens
+        return sum(self._endings.forget(slot) for slot in self._slots.idle())
 
     @property
     def disk(self) -> DiskService | None:
         """The tier on a medium, if there is one."""
         return self._disk
 
-    def _fence(self, slot: Slot, line: int) -> None:
-        if self._disk is not None:
-            self._disk.writes.fence(slot.index, line)
-
     def stats(self) -> CacheStats:
         """The figures of this moment."""
-        profile, anchors = self._engine.profile, self._limits.anchors
-        return CacheStats(
-            enabled=self._limits.cache_enabled,
-            slots=tuple(slot_stats(self._engine, slot) for slot in self._slots.all),
-            anchor_bytes_max=anchors.bytes_max,
-            anchor_count_max=anchors.capacity(profile.layout.section_bytes),
-            section_bytes=profile.layout.section_bytes,
-            row_bytes=profile.layout.row_bytes,
-            grid=profile.grid.step,
+        return cache_stats(
+            self._engine,
+            self._slots,
+            self._limits.anchors,
+            self._recorder,
+            self._disk,
+            self._verifier,
             queued=len(self._queue),
             running=len(self._running()),
-            requests=self._recorder.requests,
-            misses=self._recorder.misses,
-            hits=dict(self._recorder.hits),
-            tokens_cached=dict(self._recorder.tokens_cached),
-            tokens_reread=self._recorder.tokens_reread,
-            last=tuple(self._recorder.last),
-            disk=None if self._disk is None else self._disk.tier.stats(self._disk.writes.pending),
         )
 
     def entries(self) -> tuple[EntryStats, ...]:
@@ -281,12 +289,30 @@ class Scheduler:
         stored = [] if self._disk is None else self._disk.tier.entry_stats()
         return (*resident_entries(self._engine, self._slots.all), *stored)
 
+    @property
+    def verifies(self) -> bool:
+        """Whether `verify` can be asked for; constant."""
+        return self._verifier is not None
+
+    def verify(self, samples: int, entry: str | None, answer: Callable[[LiveReport], None]) -> None:
+        """Verify so many entries, or the one of this id, while nobody asks for anything.
+
+        Answered by a later step. Only where it `verifies`.
+        """
+        assert self._verifier is not None
+        self._verifier.ask(samples, entry, answer)
+
     def clear(self, *, ram: bool, disk: bool) -> Cleared:
         """Forget what nothing is using."""
         return Cleared(
             ram_tokens=self.clear_ram() if ram else 0,
             disk_bytes=self._disk.tier.clear() if disk and self._disk is not None else 0,
         )
+
+    def _serve_cold(self) -> None:
+        """Resume from nothing any more, and keep nothing."""
+        self._slots.cache_enabled = False
+        self.clear_ram()
 
     def _running(self) -> list[Slot]:
         return [slot for slot in self._slots.all if slot.running is not None]
@@ -308,7 +334,7 @@ class Scheduler:
         self, request: GenerationRequest, slot: Slot, offer: Offer, decision: Decision
     ) -> Decision:
         """Put the slot at the offer's line, or at that of a cold start if that fails."""
-        self._fence(slot, offer.line)
+        self._endings.fence(slot, offer.line)
         try:
             slot.resident.begin(request.prompt, request.namespace, offer)
         except (EngineError, StateError) as error:
@@ -330,7 +356,7 @@ class Scheduler:
                 self._disk.heads.anchored(slot.index, slot.resident.anchors[-1])
             generation.chunk_done(span, logits, now_s)
         except EngineError as error:
-            self._fail(slot, error)
+            self._endings.fail(slot, error)
             return
         if len(span) == self._engine.profile.grid.step:
             # Short chunks say little about the rate: their fixed costs weigh too much.
@@ -346,7 +372,7 @@ class Scheduler:
             outputs = self._engine.decode(inputs)
         except EngineError as error:
             for slot in slots:
-                self._fail(slot, error)
+                self._endings.fail(slot, error)
             return
         now_s = self._clock.monotonic()
         for slot, generation, logits in zip(slots, generations, outputs, strict=True):
@@ -358,7 +384,7 @@ class Scheduler:
         try:
             generation.token_done(logits, now_s)
         except EngineError as error:
-            self._fail(slot, error)
+            self._endings.fail(slot, error)
             return
         if previous_s is not None:
             self._recorder.token(now_s - previous_s)
@@ -366,49 +392,7 @@ class Scheduler:
 
     def _after(self, slot: Slot, generation: Generation) -> None:
         if generation.finished:
-            self._close(slot, generation)
-
-    def _close(self, slot: Slot, generation: Generation) -> None:
-        """Keep the end and free the slot, then tell the client."""
-        if self._disk is not None and generation.prefilling:
-            self._fence(slot, slot.resident.length)
-        if not self._limits.cache_enabled:
-            slot.resident.forget()
-        elif not generation.prefilling:
-            self._keep_end(slot, generation)
-        slot.running = None
-        finished = generation.close(self._clock.monotonic())
-        self._recorder.finished(generation, finished)
-        self._report_slot(slot)
-        self._report_load()
-
-    def _keep_end(self, slot: Slot, generation: Generation) -> None:
-        try:
-            kept = slot.resident.keep_end(len(generation.request.prompt))
-        except EngineError:
-            # The answer is complete; only what could have been kept of it is lost.
-            slot.resident.forget()
-            kept = False
-        self._recorder.end(kept=kept)
-
-    def _fail(self, slot: Slot, error: AnchorlineError) -> None:
-        """Forget a slot's state and tell its client, if it has one."""
-        self._fence(slot, 0)
-        slot.resident.forget()
-        generation, slot.running = slot.running, None
-        if generation is not None:
-            self._recorder.failed(generation.request, error)
-            generation.fail(error)
-        self._report_slot(slot)
-        self._report_load()
-
-    def _drop_unstarted(self, request: GenerationRequest, sink: EventSink) -> None:
-        self._recorder.cancelled_waiting(request)
-        sink(Failed(Cancelled("the request was cancelled while it waited")))
-        self._report_load()
-
-    def _report_slot(self, slot: Slot) -> None:
-        self._recorder.slot(slot_stats(self._engine, slot))
+            self._endings.close(slot, generation)
 
     def _report_load(self) -> None:
         self._recorder.load(queued=len(self._queue), running=len(self._running()))

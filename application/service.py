@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from ..domain.errors import AnchorlineError
+from ..domain.errors import AnchorlineError, RequestError
 from ..domain.tokens import TokenIds
 from ..ports.engine import EngineProfile
 from ..ports.inbox import Inbox
@@ -10,6 +10,7 @@ from ..ports.tokenizer import Tokenizer
 from .admission import Admission
 from .calls import ChatCall, CompletionCall
 from .durability import FlushReport
+from .live_verify_report import LiveReport
 from .request import EventSink, Failed, GenerationRequest
 from .scheduler import Scheduler
 from .stats import CacheStats, Cleared, EntryStats
@@ -87,6 +88,19 @@ class Service:
     def clear(self, *, ram: bool, disk: bool, answer: Callable[[Cleared], None]) -> None:
         """Forget what nothing is using, in one tier or in both."""
         self._inbox.post(lambda: answer(self._scheduler.clear(ram=ram, disk=disk)))
+
+    def verify(self, samples: int, entry: str | None, answer: Callable[[LiveReport], None]) -> None:
+        """Verify so many entries, or the one of this id, while nobody asks for anything.
+
+        Raises:
+            RequestError: this server verifies nothing.
+        """
+        if not self._scheduler.verifies:
+            raise RequestError(
+                "this server verifies nothing; start it with --verify on, and with its cache on",
+                code="unsupported",
+            )
+        self._inbox.post(lambda: self._scheduler.verify(samples, entry, answer))
 
     def entries(self, answer: Callable[[tuple[EntryStats, ...]], None]) -> None:
         """Give `answer` everything that is kept, residents included."""

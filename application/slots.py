@@ -13,6 +13,7 @@ from ..domain.prompt_chain import PromptChain
 from ..ports.engine import Engine
 from .disk_service import DiskService
 from .generation import Generation
+from .live_verify_seals import Seals
 from .request import Decision, EventSink, GenerationRequest, Refusal
 from .resident_prefix import ResidentPrefix, Survey
 from .restore import Restore
@@ -90,19 +91,33 @@ class Preparation:
 
 
 class Slots:
-    """All slots of one engine."""
+    """All slots of one engine that requests get.
 
-    def __init__(self, engine: Engine, budget: AnchorBudget, *, cache_enabled: bool) -> None:
+    Attributes:
+        cache_enabled: whether requests resume from anything; may become False while it runs.
+    """
+
+    def __init__(
+        self, engine: Engine, budget: AnchorBudget, *, cache_enabled: bool, verified: bool = False
+    ) -> None:
         """Takes the engine's slots, all empty.
 
         Args:
             cache_enabled: False starts every request cold; what it reads is forgotten at once.
+            verified: what is kept is to be verified: it is sealed, and the last slot is spare.
         """
-        self._cache_enabled = cache_enabled
+        self.cache_enabled: bool = cache_enabled
         self._placements = 0
+        grid = engine.profile.grid
+        states = engine.slots[:-1] if verified else engine.slots
         self.all: Sequence[Slot] = [
-            Slot(index, ResidentPrefix(state, engine.profile, budget))
-            for index, state in enumerate(engine.slots)
+            Slot(
+                index,
+                ResidentPrefix(
+                    state, engine.profile, budget, Seals(state, grid) if verified else None
+                ),
+            )
+            for index, state in enumerate(states)
         ]
 
     def idle(self) -> list[Slot]:
@@ -119,7 +134,7 @@ class Slots:
 
         A request that nothing continues takes the least recently used slot. There is an idle one.
         """
-        chain = None if disk is None or not self._cache_enabled else disk.chain(request)
+        chain = None if disk is None or not self.cache_enabled else disk.chain(request)
         found = [
             self._place_in(slot, request, prefill_seconds, disk, chain) for slot in self.idle()
         ]
@@ -136,7 +151,7 @@ class Slots:
         disk: DiskService | None,
     ) -> Placement:
         """The best offer in a slot the request has already, after its first one failed."""
-        chain = None if disk is None else disk.chain(request)
+        chain = None if disk is None or not self.cache_enabled else disk.chain(request)
         return self._place_in(slot, request, prefill_seconds, disk, chain)[2]
 
     def _place_in(
@@ -166,7 +181,7 @@ class Slots:
         return next((offer for offer in survey.offers if offer.line == line), COLD)
 
     def _survey(self, slot: Slot, request: GenerationRequest) -> Survey:
-        if not self._cache_enabled:
+        if not self.cache_enabled:
             return Survey(0, (), ())
         return slot.resident.survey(request.prompt, request.namespace)
 

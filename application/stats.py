@@ -102,6 +102,28 @@ class Cleared:
 
 
 @dataclass(frozen=True, slots=True)
+class VerifyStats:
+    """What verifying kept state has found since the start.
+
+    Attributes:
+        mode: on or strict.
+        samples: entries that were judged.
+        tokens: that were forwarded for it.
+        skipped: entries that could not be judged, because they were replaced meanwhile or could
+            not be read.
+        mismatches: by kind.
+        serves_cold: a mismatch was found, and no request resumes from anything until a restart.
+    """
+
+    mode: str
+    samples: int
+    tokens: int
+    skipped: int
+    mismatches: dict[str, int]
+    serves_cold: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CacheStats:
     """All of it.
 
@@ -114,6 +136,7 @@ class CacheStats:
         tokens_cached: prompt tokens that needed no forward, by source.
         tokens_reread: prompt tokens that were forwarded.
         last: newest last.
+        verify: None where nothing is verified.
     """
 
     enabled: bool
@@ -132,3 +155,4 @@ class CacheStats:
     tokens_reread: int
     last: tuple[RequestStats, ...]
     disk: DiskStats | None = None
+    verify: VerifyStats | None = None

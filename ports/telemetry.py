@@ -76,6 +76,15 @@ STORAGE_ERRORS: Final = "disk_errors"
 RESTORE_SECONDS: Final = "restore_seconds"
 """Histogram: how long it took to bring a stored state in."""
 
+VERIFY_SAMPLES: Final = "verify_samples"
+"""Counter by tier: kept states that were recomputed and judged."""
+
+VERIFY_TOKENS: Final = "verify_tokens"
+"""Counter: tokens that were forwarded to judge kept states."""
+
+VERIFY_MISMATCHES: Final = "verify_mismatches"
+"""Counter by tier and kind: kept states that were wrong."""
+
 TTFT_SECONDS: Final = "ttft_seconds"
 """Histogram by tier: from arrival to the first token."""
 

@@ -53,10 +53,13 @@ class AdminClient:
     def __exit__(self, *error: object) -> None:
         self._http.close()
 
-    def ask(self, method: str, path: str, *, bad_status: int | None = None) -> Answer:
-        """Send a request without a body.
+    def ask(
+        self, method: str, path: str, *, body: object = None, bad_status: int | None = None
+    ) -> Answer:
+        """Send a request.
 
         Args:
+            body: sent as JSON; None sends none.
             bad_status: of an answer that is no success, and is to be looked at all the same.
 
         Raises:
@@ -65,7 +68,7 @@ class AdminClient:
         import httpx  # noqa: PLC0415
 
         try:
-            response = self._http.request(method, self._url + path)
+            response = self._http.request(method, self._url + path, json=body)
         except httpx.ConnectError:
             raise AdminFailed(
                 f"no server answers at {self._url}; start one with: anchorline serve"

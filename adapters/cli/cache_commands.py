@@ -39,7 +39,7 @@ def flush_command() -> click.Command:
     def flush(url: str, api_key: str | None, admin_key: str | None) -> None:
         with AdminClient(url, api_key, admin_key) as client:
             answer = client.ask("POST", "/v1/cache/flush", bad_status=503)
-        flushed = _decoded(answer.body, _Flushed, url)
+        flushed = decoded(answer.body, _Flushed, url)
         if not flushed.durable:
             raise AdminFailed((flushed.error or _Why()).message)
         click.echo(
@@ -62,7 +62,7 @@ def clear_command() -> click.Command:
     def clear(url: str, api_key: str | None, admin_key: str | None, tier: str) -> None:
         with AdminClient(url, api_key, admin_key) as client:
             answer = client.ask("POST", f"/v1/cache/clear?tier={tier}")
-        cleared = _decoded(answer.body, _Cleared, url)
+        cleared = decoded(answer.body, _Cleared, url)
         freed = {
             "ram": f"{cleared.ram_tokens} tokens left memory",
             "disk": f"{size(cleared.disk_bytes)} left the disk",
@@ -93,7 +93,7 @@ def stats_command() -> click.Command:
         if raw:
             click.echo(answer.body.decode("utf-8", "replace"))
             return
-        for label, text in stats_rows(_decoded(answer.body, Stats, url)):
+        for label, text in stats_rows(decoded(answer.body, Stats, url)):
             click.echo(f"{label:<20}  {text}")
 
     return _server_command(
@@ -116,35 +116,39 @@ def _server_command(
     return click.Command(
         name,
         callback=callback,
-        params=[
-            *options,
-            click.Option(
-                ["--url"],
-                default="http://127.0.0.1:8000",
-                show_default=True,
-                envvar="ANCHORLINE_URL",
-                metavar="URL",
-                help="Of the server.",
-            ),
-            click.Option(
-                ["--api-key"],
-                envvar="ANCHORLINE_API_KEY",
-                metavar="KEY",
-                help="Better given as ANCHORLINE_API_KEY: others see a command's options.",
-            ),
-            click.Option(
-                ["--admin-key"],
-                envvar="ANCHORLINE_ADMIN_KEY",
-                metavar="KEY",
-                help="The same, where the server has one; as ANCHORLINE_ADMIN_KEY.",
-            ),
-        ],
+        params=[*options, *server_options()],
         short_help=short_help,
         help=help,
     )
 
 
-def _decoded(body: bytes, kind: type[_T], url: str) -> _T:
+def server_options() -> list[click.Parameter]:
+    """Where a running server is, and its keys."""
+    return [
+        click.Option(
+            ["--url"],
+            default="http://127.0.0.1:8000",
+            show_default=True,
+            envvar="ANCHORLINE_URL",
+            metavar="URL",
+            help="Of the server.",
+        ),
+        click.Option(
+            ["--api-key"],
+            envvar="ANCHORLINE_API_KEY",
+            metavar="KEY",
+            help="Better given as ANCHORLINE_API_KEY: others see a command's options.",
+        ),
+        click.Option(
+            ["--admin-key"],
+            envvar="ANCHORLINE_ADMIN_KEY",
+            metavar="KEY",
+            help="The same, where the server has one; as ANCHORLINE_ADMIN_KEY.",
+        ),
+    ]
+
+
+def decoded(body: bytes, kind: type[_T], url: str) -> _T:
     """An answer as a struct.
 
     Raises:

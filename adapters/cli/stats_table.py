@@ -43,6 +43,17 @@ class Disk(msgspec.Struct):
     write_level: str = ""
 
 
+class Verify(msgspec.Struct):
+    """What verifying has found, as `application.stats.VerifyStats` has it."""
+
+    mode: str = ""
+    samples: int = 0
+    tokens: int = 0
+    skipped: int = 0
+    mismatches: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    serves_cold: bool = False
+
+
 class Stats(msgspec.Struct):
     """All of it, as `application.stats.CacheStats` has it; other versions' may lack some."""
 
@@ -56,11 +67,14 @@ class Stats(msgspec.Struct):
     tokens_cached: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     tokens_reread: int = 0
     disk: Disk | None = None
+    verify: Verify | None = None
 
 
 def stats_rows(stats: Stats) -> Iterator[Row]:
     """The rows of the table, from what concerns most people."""
-    if not stats.enabled:
+    if stats.verify is not None and stats.verify.serves_cold:
+        yield "cache", "off since a kept state was wrong: every request starts cold"
+    elif not stats.enabled:
         yield "cache", "off: every request starts cold"
     hits = sum(stats.hits.values())
     yield "requests", f"{stats.requests}: {hits} resumed, {stats.misses} cold"
@@ -77,6 +91,8 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
         yield "disk", "off"
     else:
         yield from _disk(stats.disk)
+    if stats.verify is not None:
+        yield "verified", _verified(stats.verify)
 
 
 def size(nbytes: float) -> str:
@@ -109,6 +125,12 @@ def _disk(disk: Disk) -> Iterator[Row]:
     for day, kinds in disk.written_by_day.items():
         parts = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in sorted(kinds.items()))
         yield f"written {day}", f"{size(sum(kinds.values()))}: {parts}"
+
+
+def _verified(verify: Verify) -> str:
+    wrong = _counts(verify.mismatches)
+    found = f"WRONG: {wrong}" if wrong else "nothing wrong"
+    return f"{verify.samples} entries, {verify.tokens} tokens recomputed; {found}"
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -1,8 +1,9 @@
-"""`anchorline verify`: go over the stored state while no server uses it."""
+"""`anchorline verify`: check the state that a server keeps, stopped or running."""
 
 import contextlib
 import sys
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -10,10 +11,13 @@ import click
 import msgspec
 
 from ...domain.errors import AnchorlineError
+from .admin_client import AdminClient
+from .cache_commands import server_options
 from .failure import UsageFailure
 from .models_command import Flags
 from .setting_options import config_option, setting_options
 from .stats_table import size
+from .verify_live import live_lines, verified_live
 
 if TYPE_CHECKING:  # `anchorline --help` imports no arrays
     from ...application.verify import VerifyReport
@@ -30,18 +34,30 @@ EXIT_DAMAGE: Final = 1
 def verify_command(settings: type[msgspec.Struct], verify_store: VerifyStore) -> click.Command:
     """The command. Its exit code 1 says that damage was found, and nothing else."""
 
-    def verify(config: Path | None, repair: bool, **flags: object) -> None:
+    def verify(
+        config: Path | None,
+        repair: bool,
+        live: bool,
+        cache_dir: str | None,
+        samples: int | None,
+        entry: str | None,
+        **of_server: str | None,
+    ) -> None:
         context = click.get_current_context()
+        if live and (repair or cache_dir):
+            raise UsageFailure("--live asks a running server; it goes with no --repair and no path")
+        if not live and (samples or entry):
+            raise UsageFailure("--samples and --entry go with --live")
         try:
-            with _progress() as progress:
-                report = verify_store(flags, config, repair, progress)
+            if live:
+                found = _live(_Asked(samples, entry), **of_server)
+            else:
+                found = _offline(verify_store, {"cache_dir": cache_dir}, config, repair=repair)
         except (AnchorlineError, OSError) as error:
             if context.find_root().params.get("debug"):
                 raise
             raise UsageFailure(str(error)) from error
-        for line in report_lines(report):
-            click.echo(line)
-        if not report.ok:
+        if found:
             context.exit(EXIT_DAMAGE)
 
     return click.Command(
@@ -56,13 +72,46 @@ def verify_command(settings: type[msgspec.Struct], verify_store: VerifyStore) ->
             ),
             *setting_options(settings, only=("cache_dir",)),
             config_option(),
+            click.Option(
+                ["--live"], is_flag=True, help="Have a running server recompute what it keeps."
+            ),
+            click.Option(["--samples"], type=int, metavar="N", help="Entries, with --live.  [8]"),
+            click.Option(["--entry"], metavar="ID", help="The only one, with --live."),
+            *server_options(),
         ],
-        short_help="Check the stored state of a stopped server.",
+        short_help="Check the state that a server keeps.",
         help="Read all of the stored state, while no server uses it, and check every byte and "
         "every entry.",
         epilog="Exit code: 0 all is whole, 1 damage was found, repaired or not, 2 it could not be "
         "opened or read.",
     )
+
+
+def _offline(verify_store: VerifyStore, flags: Flags, config: Path | None, *, repair: bool) -> bool:
+    """Go over a store; whether there was damage."""
+    with _progress() as progress:
+        report = verify_store(flags, config, repair, progress)
+    for line in report_lines(report):
+        click.echo(line)
+    return not report.ok
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a server is asked for; None is left to it."""
+
+    samples: int | None
+    entry: str | None
+
+
+def _live(asked: _Asked, *, url: str | None, api_key: str | None, admin_key: str | None) -> bool:
+    """Ask a server; whether something was wrong."""
+    assert url is not None
+    with AdminClient(url, api_key, admin_key) as client:
+        verified = verified_live(client, url, asked.samples, asked.entry)
+    for line in live_lines(verified):
+        click.echo(line)
+    return bool(verified.mismatches)
 
 
 def report_lines(report: "VerifyReport") -> Generator[str]:
@@ -96,7 +145,7 @@ def _repair_lines(report: "VerifyReport") -> Generator[str]:
     if report.rebuilt is not None:
         yield (
             f"made the catalog again: {report.rebuilt.entries} entries; "
-            f"{report.rebuilt.lost + report.rebuilt.ambiguous} anchors could not be taken up"
+            f"{report.rebuilt.lost} anchors could not be taken up"
         )
     done = {
         "objects moved aside": report.damaged,

@@ -22,13 +22,16 @@ from .routes_generation import chat_completions, completions
 from .routes_models import model, models
 from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, health_head, metrics
 from .routes_tokens import detokenize, tokenize
+from .routes_verify import VERIFIES_OPEN_MAX, cache_verify
 from .serving import Serving
 from .stats_reader import StatsReader
+from .worker import Worker
 
 BODY_BYTES_MAX: Final = 32 << 20
 PROGRESS_INTERVAL_S: Final = 1.0
 STATS_TIMEOUT_S: Final = 30.0
 FLUSH_TIMEOUT_S: Final = 120.0
+VERIFY_TIMEOUT_S: Final = 240.0
 
 
 def create_app(
@@ -45,6 +48,7 @@ def create_app(
     progress_interval_s: float = PROGRESS_INTERVAL_S,
     stats_timeout_s: float = STATS_TIMEOUT_S,
     flush_timeout_s: float = FLUSH_TIMEOUT_S,
+    verify_timeout_s: float = VERIFY_TIMEOUT_S,
 ) -> Litestar:
     """An application over a running service; it starts and stops nothing itself.
 
@@ -57,18 +61,22 @@ def create_app(
         progress_interval_s: the least time between two comments of a stream.
         stats_timeout_s: how long admin routes wait for the engine thread.
         flush_timeout_s: how long /v1/cache/flush waits; the flush itself goes on.
+        verify_timeout_s: how long /v1/cache/verify waits, the same.
     """
     serving = Serving(
         service=service,
+        worker=Worker(),
         clock=clock,
         stats=StatsReader(service),
         questions=Questions(QUESTIONS_OPEN_MAX),
         flushes=Questions(FLUSHES_OPEN_MAX),
+        verifies=Questions(VERIFIES_OPEN_MAX),
         version=version,
         system_fingerprint=system_fingerprint,
         progress_interval_s=progress_interval_s,
         stats_timeout_s=stats_timeout_s,
         flush_timeout_s=flush_timeout_s,
+        verify_timeout_s=verify_timeout_s,
         started_s=clock.monotonic(),
         created_s=int(clock.wall()),
     )
@@ -84,7 +92,7 @@ def create_app(
             *(models, model),
             *(tokenize, detokenize),
             *(health, health_head, metrics, cache_stats),
-            *(cache_entries, cache_flush, cache_clear),
+            *(cache_entries, cache_flush, cache_clear, cache_verify),
         ],
         dependencies={
             "serving": Provide(lambda: serving, sync_to_thread=False),

@@ -49,8 +49,25 @@ class Disk(Struct, frozen=True):
     write_level: str | None
 
 
+class Verify(Struct, frozen=True):
+    """What verifying kept state has found, as last reported by the engine thread.
+
+    Attributes:
+        serves_cold: a kept state was wrong, and requests resume from nothing until a restart.
+    """
+
+    mode: str
+    samples: int
+    mismatches: int
+    serves_cold: bool
+
+
 class HealthBody(Struct, frozen=True):
-    """Whether the server is well; what is None was not reported by the engine thread yet."""
+    """Whether the server is well; what is None was not reported by the engine thread yet.
+
+    Attributes:
+        verify: None as well where nothing is verified.
+    """
 
     status: Literal["ok", "draining"]
     model: str
@@ -58,6 +75,7 @@ class HealthBody(Struct, frozen=True):
     uptime_s: float
     requests: Load | None
     disk: Disk | None
+    verify: Verify | None
 
 
 @get("/health", opt=dict(OPEN))
@@ -71,6 +89,7 @@ async def health(request: Request[Any, Any, Any], serving: NamedDependency[Servi
         uptime_s=round(serving.clock.monotonic() - serving.started_s, 3),
         requests=None if known is None else _load(known),
         disk=None if known is None else _disk(known),
+        verify=None if known is None else _verify(known),
     )
 
 
@@ -102,3 +121,11 @@ def _disk(known: Known) -> Disk:
     if disk is None:
         return Disk(on=False, bytes=0, write_level=None)
     return Disk(on=True, bytes=disk.bytes_used, write_level=disk.write_level)
+
+
+def _verify(known: Known) -> Verify | None:
+    stats = known.stats.verify
+    if stats is None:
+        return None
+    found = sum(stats.mismatches.values())
+    return Verify(stats.mode, stats.samples, found, stats.serves_cold)

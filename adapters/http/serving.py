@@ -8,6 +8,7 @@ from ...ports.clock import Clock
 from .answer_format import Heading
 from .questions import Questions
 from .stats_reader import StatsReader
+from .worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,21 +18,26 @@ class Serving:
     Attributes:
         started_s: when the application was made, on the monotonic clock.
         created_s: the same in seconds since 1970.
-        questions: what admin routes ask the engine thread; flushes have their own.
+        worker: where bodies are decoded and prepared.
+        questions: what admin routes ask the engine thread; flushes and verifies have their own.
         stats_timeout_s: how long admin routes wait for the engine thread.
         flush_timeout_s: how long a flush is waited for.
+        verify_timeout_s: how long a verify is.
     """
 
     service: Service
+    worker: Worker
     clock: Clock
     stats: StatsReader
     questions: Questions
     flushes: Questions
+    verifies: Questions
     version: str
     system_fingerprint: str
     progress_interval_s: float
     stats_timeout_s: float
     flush_timeout_s: float
+    verify_timeout_s: float
     started_s: float
     created_s: int
 

@@ -14,6 +14,7 @@ from .space_account import SpaceAccount
 QUARANTINE_NAME: Final = "quarantine"
 REASON_BYTES_MAX: Final = 4096
 
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -22,6 +23,7 @@ class Quarantine:
 
         quarantine/0000000007-<last part of the name>      the object
         quarantine/0000000007.reason                       its whole name, and why
+        quarantine/0000000008-verify.json                  what else is to be looked at
 
     Everything in here counts as used. Callable from any thread.
     """
@@ -80,6 +82,22 @@ class Quarantine:
                 os.fsync(directory)
             self._prune()
 
+    def keep(self, leaf: str, data: bytes) -> str | None:
+        """Put a file of ours beside the objects; its name, or None if there is no room.
+
+        Raises:
+            OSError: as the system says.
+        """
+        with self._lock:
+            fd = self._settle()
+            if fd is None:
+                return None
+            self._number += 1
+            name = f"{self._number:010d}-{leaf}"
+            written = self._write(fd, name, data)
+            self._prune()
+            return name if written else None
+
     def close(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
@@ -108,24 +126,26 @@ class Quarantine:
             self._account.found(files[name])
 
     def _write_reason(self, fd: int, text: str) -> None:
-        """Best effort: the object is out of the way, and that is what matters."""
         data = text.encode(errors="replace")[:REASON_BYTES_MAX]
+        self._write(fd, f"{self._number:010d}.reason", data)
+
+    def _write(self, fd: int, name: str, data: bytes) -> bool:
+        """Best effort: the object is out of the way, and that is what matters."""
         nbytes = padded(len(data))
-        name = f"{self._number:010d}.reason"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         with contextlib.suppress(OSError, StorageFull):
             self._account.admit(nbytes)
             self._account.written(nbytes)
             try:
-                file = os.open(name, flags, FILE_MODE, dir_fd=fd)
+                file = os.open(name, _CREATE, FILE_MODE, dir_fd=fd)
             except OSError:
                 self._account.freed(nbytes)
                 raise
-            self._kept[self._number][name] = nbytes
+            self._kept.setdefault(self._number, {})[name] = nbytes
             try:
-                os.write(file, data)
+                return os.write(file, data) == len(data)
             finally:
                 os.close(file)
+        return False
 
     def _prune(self) -> None:
         """Delete the oldest until the bounds hold, or one cannot be deleted."""

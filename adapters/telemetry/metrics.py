@@ -84,6 +84,15 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         names.RESTORE_SECONDS: Metric(
             Kind.HISTOGRAM, "To bring a stored state in.", (), _LATENCY_BUCKETS
         ),
+        names.VERIFY_SAMPLES: Metric(
+            Kind.COUNTER, "Kept states that were recomputed and judged.", ("tier",)
+        ),
+        names.VERIFY_TOKENS: Metric(
+            Kind.COUNTER, "Tokens that were forwarded to judge kept states."
+        ),
+        names.VERIFY_MISMATCHES: Metric(
+            Kind.COUNTER, "Kept states that were wrong, by what of them.", ("tier", "kind")
+        ),
         names.TTFT_SECONDS: Metric(
             Kind.HISTOGRAM, "From arrival to the first token.", ("tier",), _LATENCY_BUCKETS
         ),

@@ -197,7 +197,7 @@ def test_a_lost_catalog_is_damage_that_a_start_repairs() -> None:
 
 
 def test_a_catalog_that_was_made_again_is_told() -> None:
-    rebuilt = RebuildReport(objects=12, damaged=0, entries=2, lost=1, ambiguous=2)
+    rebuilt = RebuildReport(objects=12, damaged=0, entries=2, lost=3)
     report = replace(WHOLE, needs_rebuild=True, repaired=True, rebuilt=rebuilt)
     result = run("verify", "--repair", verify=Asked(report))
 

@@ -6,7 +6,7 @@ from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.taint_line import Gate
-from support.histories import History
+from anchorline.simulation.history import History
 
 GRID = 8
 

@@ -12,7 +12,7 @@ from anchorline.application.request import (
 from anchorline.domain.errors import Cancelled, Draining, EngineError, QueueFull
 from anchorline.domain.sampling import SamplingParams
 from anchorline.ports import telemetry as names
-from support.histories import History
+from anchorline.simulation.history import History
 
 
 def ids(start: int, count: int) -> list[int]:

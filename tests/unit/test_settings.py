@@ -58,6 +58,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "body_bytes_max": "1MiB",
         "anchors_min": "9",
         "disk": "off",
+        "verify": "strict",
         "window": "64",
         "disk_codec": "on",
         "disk_read_back": "off",

@@ -1,0 +1,256 @@
+"""What can be verified: the resident of a slot, and an entry of the disk tier.
+
+Each goes in two parts. First its own: what is claimed to be preserved is held against the sums that
+were taken when it was made, and the sums of the rest are written down. Then the rest is recomputed
+cold. Both are generators that do one piece of work for each value asked of them, and give the
+difference that it has shown, or None; whoever asks stops at the first one.
+"""
+
+from collections.abc import Callable, Generator, Hashable, Sequence
+from typing import Protocol
+
+from ..domain.anchor import Anchor
+from ..domain.entry import Tier
+from ..domain.errors import StorageError
+from ..domain.grid import Span
+from ..domain.mismatch import Difference, Kind
+from ..domain.namespace import Namespace
+from ..domain.stored_entry import ObjectName, StoredEntry
+from ..domain.taint_line import Gate
+from ..domain.tokens import TokenIds
+from ..ports.engine import Engine, EngineProfile
+from ..ports.gpu_state import ByteBuffers, SlotState
+from .disk_service import DiskService
+from .entry_write import Progress, with_sections_of
+from .live_verify_cold import Reference, Spare, cold_spans, departing, exported_rows, recompute
+from .live_verify_seals import PartSums
+from .read_queue import RestoreFailed
+from .resident_prefix import ResidentPrefix
+from .slots import Slot
+
+
+class Subject(Protocol):
+    """Something that is kept, and may be offered to a request."""
+
+    @property
+    def id(self) -> str:
+        """As `/v1/cache/entries` shows it."""
+        ...
+
+    @property
+    def tier(self) -> Tier: ...
+
+    @property
+    def version(self) -> Hashable:
+        """Another one once something of it has changed."""
+        ...
+
+    @property
+    def borrows(self) -> bool:
+        """Whether it holds now what requests may need."""
+        ...
+
+    @property
+    def namespace(self) -> Namespace: ...
+
+    @property
+    def ids(self) -> TokenIds:
+        """The tokens it is of; known once `pieces` has begun to recompute."""
+        ...
+
+    def is_current(self) -> bool:
+        """Whether it is still what it was when this subject was made."""
+        ...
+
+    def pieces(self, engine: Engine, spare: Spare) -> Generator[Difference | None]:
+        """Verify it, see above.
+
+        Raises:
+            EngineError: a forward on the spare slot failed.
+            RestoreFailed: it cannot be read; what is damaged of it has been quarantined.
+        """
+        ...
+
+    def rows(self, span: Span) -> ByteBuffers | None:
+        """The bytes of some of its rows; None where they cannot be had."""
+        ...
+
+    def distrust(self, difference: Difference, reason: str) -> None:
+        """Nobody is to resume from it again, nor from what stands on it."""
+        ...
+
+
+class ResidentSubject:
+    """What stands in an idle slot, up to the highest line that it can be resumed at."""
+
+    tier = Tier.SLOT
+    borrows = False
+
+    def __init__(
+        self, slot: Slot, state: SlotState, profile: EngineProfile, forget: Callable[[Slot], object]
+    ) -> None:
+        """Takes a slot that can be resumed.
+
+        Args:
+            forget: makes a slot drop what it holds.
+        """
+        self._slot = slot
+        self._state = state
+        self._profile = profile
+        self._forget = forget
+        self._changes = slot.resident.changes
+        self.id = f"slot-{slot.index}"
+        self.version: Hashable = (self._changes, slot.resident.length)
+        self.namespace = slot.resident.namespace
+        self.ids = slot.resident.ids[: slot.resident.highest].copy()
+
+    def is_current(self) -> bool:
+        return self._slot.resident.changes == self._changes
+
+    def pieces(self, engine: Engine, spare: Spare) -> Generator[Difference | None]:
+        resident, state = self._slot.resident, self._state
+        for span, sealed in () if resident.seals is None else resident.seals.rows:
+            if span.end <= len(self.ids):
+                part = departing(sealed, state.row_sums(span))
+                yield _difference(Kind.PRESERVED_ROWS, span.end, part, span.start)
+        reference = Reference(self.ids)
+        yield from _reference(reference, resident, state, self._profile)
+        yield from recompute(engine, spare, reference)
+
+    def rows(self, span: Span) -> ByteBuffers | None:
+        return exported_rows(self._state, self._profile.layout.views, span)
+
+    def distrust(self, difference: Difference, reason: str) -> None:
+        del difference, reason
+        self._forget(self._slot)
+
+
+class StoredSubject:
+    """An entry of the running arithmetic, read as a start reads it back."""
+
+    tier = Tier.DISK
+
+    def __init__(
+        self, entry: StoredEntry, disk: DiskService, spare: Spare, profile: EngineProfile
+    ) -> None:
+        """Takes an entry that has anchors; reads nothing yet."""
+        self._entry = entry
+        self._disk = disk
+        self._spare = spare
+        self._profile = profile
+        self.id = str(entry.id)
+        self.borrows = False
+        self.version: Hashable = (entry.blocks[-1:], entry.anchors)
+        self.namespace = Namespace()
+        self.ids = spare.resident.ids
+
+    def is_current(self) -> bool:
+        now, then = self._disk.tier.index.entry(self._entry.id), self._entry
+        return now is not None and (now.blocks, now.anchors) == (then.blocks, then.anchors)
+
+    def pieces(self, engine: Engine, spare: Spare) -> Generator[Difference | None]:
+        yield from self._restored(spare)
+        self.namespace = spare.resident.namespace
+        self.ids = spare.resident.ids.copy()
+        reference = Reference(self.ids)
+        yield from _reference(reference, spare.resident, spare.state, self._profile)
+        spare.resident.forget()
+        yield from recompute(engine, spare, reference)
+
+    def rows(self, span: Span) -> ByteBuffers | None:
+        start, block = 0, self._entry.blocks[0]
+        for above in self._entry.blocks[1:]:
+            if block.end >= span.end:
+                break
+            start, block = block.end, above
+        buffer = self._disk.pool.acquire()
+        if buffer is None:
+            return None
+        try:
+            found = self._disk.tier.store.read(block.name, block.nbytes, buffer).parts
+            return {
+                view.name: found[view.name][
+                    (span.start - start) * view.row_bytes : (span.end - start) * view.row_bytes
+                ].copy()
+                for view in self._profile.layout.views
+            }
+        except StorageError:
+            return None
+        finally:
+            self._disk.pool.release(buffer)
+
+    def distrust(self, difference: Difference, reason: str) -> None:
+        for name in self._departing(difference):
+            self._disk.tier.distrust(name, reason)
+
+    def _departing(self, difference: Difference) -> Sequence[ObjectName]:
+        """The objects that a difference is in: one block, or the anchors of one line."""
+        if difference.kind is Kind.BITWISE_ROWS:
+            blocks = self._entry.blocks
+            return [block.name for block in blocks if block.end >= difference.line][:1]
+        return [anchor.name for anchor in self._entry.anchors if anchor.line == difference.line]
+
+    def _restored(self, spare: Spare) -> Generator[None]:
+        """Bring it into the spare slot; every byte is held against its recorded sums there."""
+        restore = self._disk.restore_whole(spare.index, spare.resident, self._entry)
+        settled = False
+        self.borrows = True
+        try:
+            while restore.step(wait=True) is not Progress.DONE:
+                yield None
+            settled = True
+            self._disk.read_whole(restore)
+        except RestoreFailed as failure:
+            settled = True
+            self._disk.failed(restore, failure)
+            raise
+        finally:
+            if not settled:
+                self._disk.abandoned(restore)
+            self.borrows = False
+
+
+def _reference(
+    reference: Reference, resident: ResidentPrefix, state: SlotState, profile: EngineProfile
+) -> Generator[Difference | None]:
+    """Take the sums of what a cold prefill must give again; hold the rest against its seals.
+
+    Args:
+        reference: filled in.
+    """
+    taint, seals = resident.taint, resident.seals
+    top = min(taint.line, len(reference.ids))
+    for anchor in _anchors_of(resident):
+        if anchor not in _anchors_of(resident):
+            continue  # it had to make room meanwhile
+        found = _sums_of(state, anchor)
+        sealed = None if seals is None else seals.of_anchor(anchor)
+        gate = taint.gate(anchor.line, anchor.kind, profile.row_invariant)
+        if gate is Gate.BITWISE:
+            reference.sections.append((anchor.line, found))
+            yield None
+        elif sealed is not None:
+            part = departing(sealed, found)
+            yield _difference(Kind.PRESERVED_SECTIONS, anchor.line, part)
+    lines = [line for line, _ in reference.sections]
+    for span in cold_spans(profile.grid, top, lines):
+        reference.rows.append((span, state.row_sums(span)))
+        yield None
+
+
+def _anchors_of(resident: ResidentPrefix) -> tuple[Anchor, ...]:
+    end = resident.end_anchor
+    return resident.anchors if end is None else (*resident.anchors, end)
+
+
+def _sums_of(state: SlotState, anchor: Anchor) -> PartSums:
+    """The sums of a copy of the sections, as they come to stand in place."""
+    found: list[PartSums] = []
+    with_sections_of(state, anchor, lambda: found.append(state.section_sums()))
+    return found[0]
+
+
+def _difference(
+    kind: Kind, line: int, part: str | None, row: int | None = None
+) -> Difference | None:
+    return None if part is None else Difference(kind, line, part, row)
