@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import os
 import secrets
 import shutil
 import sys
@@ -25,6 +24,7 @@ from .adapters.gpu.model_store import ModelLocation, ModelStore
 from .adapters.http.app import create_app
 from .adapters.http.server import Listener
 from .adapters.http.server import serve as serve_http
+from .adapters.http.slow_clients import BODIES_BYTES_MAX
 from .adapters.nvme.drive_rate import read_rate
 from .adapters.nvme.nvme_storage import NvmeStorage
 from .adapters.sqlite.sqlite_catalog import SqliteCatalog
@@ -33,6 +33,7 @@ from .adapters.system.engine_thread import EngineThread
 from .adapters.system.jobs import ThreadJobs
 from .adapters.system.memory import SystemMemory
 from .adapters.telemetry.logs import configure_logging
+from .adapters.telemetry.mismatch_log import KeepAside, MismatchLog
 from .adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusTelemetry
 from .adapters.text.sampling_defaults import sampling_defaults
 from .adapters.text.tokenizer import load_tokenizer
@@ -41,6 +42,7 @@ from .application.conversations import SavePolicy
 from .application.disk_service import LANES, DiskService
 from .application.disk_tier import DiskLimits, DiskTier
 from .application.durability import FlushReport
+from .application.live_verify_report import VerifyMode, VerifyPolicy
 from .application.object_store import ObjectStore
 from .application.rebuild import rebuild
 from .application.scheduler import Limits, Scheduler
@@ -68,7 +70,9 @@ FREE_MIN: Final = 50 * 10**9
 HEADS_BYTES: Final = 16 * 10**9
 CONVERSATIONS_BYTES: Final = 64 * 10**9
 STAGING_BUFFERS: Final = 8
+UNBOUNDED: Final = 1 << 60
 SAVE_STEPS: Final = 16
+BODIES_AT_ONCE: Final = 4
 SHORT_STEPS: Final = 4
 LONG_STEPS: Final = 32
 
@@ -82,7 +86,7 @@ def _engine(settings: ServeSettings, location: ModelLocation) -> Engine:
         dtype=settings.dtype,
         window=settings.window,
         grid=settings.grid,
-        slots=settings.slots,
+        slots=settings.slots + settings.verifies,  # one more, which no request gets
         threads=settings.threads,
         name=location.name,
     )
@@ -98,6 +102,22 @@ def _limits(settings: ServeSettings) -> Limits:
         ),
         cache_enabled=settings.cache == "on",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MaybeVerify:
+    """How what is kept is verified, or that it is not: see `MaybeDisk`."""
+
+    policy: VerifyPolicy | None
+
+
+def _verify_policy(
+    settings: ServeSettings, fingerprint: Fingerprint, keep_aside: KeepAside | None
+) -> MaybeVerify:
+    if not settings.verifies:
+        return MaybeVerify(None)
+    mode, idle_s = VerifyMode(settings.verify), settings.verify_idle_s or None
+    return MaybeVerify(VerifyPolicy(mode, idle_s, fingerprint, MismatchLog(keep_aside)))
 
 
 def _sources() -> Sources:
@@ -152,6 +172,7 @@ class MaybeDisk:
     """The disk tier, or that there is none: a provider would make None again when asked again."""
 
     service: DiskService | None
+    keep_aside: KeepAside | None = None
 
 
 def _disk(
@@ -166,7 +187,7 @@ def _disk(
     if settings.disk == "off" or settings.cache == "off":
         return MaybeDisk(None)
     try:
-        return MaybeDisk(_opened_disk(settings, engine, fingerprint, clock, telemetry, jobs))
+        return _opened_disk(settings, engine, fingerprint, clock, telemetry, jobs)
     except StorageError as error:
         _log.warning("serving without the disk tier: %s", error)
         return MaybeDisk(None)
@@ -179,7 +200,7 @@ def _opened_disk(
     clock: Clock,
     telemetry: Telemetry,
     jobs: Jobs,
-) -> DiskService:
+) -> MaybeDisk:
     profile = engine.profile
     storage, plan = _storage(settings)
     opened = contextlib.ExitStack()
@@ -228,7 +249,7 @@ def _opened_disk(
         plan.shares.conversations_bytes_max,
         plan.free_min,
     )
-    return service
+    return MaybeDisk(service, storage.keep_aside)
 
 
 def _storage(settings: ServeSettings) -> tuple[NvmeStorage, DiskPlan]:
@@ -238,28 +259,18 @@ def _storage(settings: ServeSettings) -> tuple[NvmeStorage, DiskPlan]:
         StorageError: the directory cannot be used; the message says why.
     """
     path = settings.state_path
-    near = next((above for above in (path, *path.parents) if above.is_dir()), Path("/"))
-    usage = shutil.disk_usage(near)
-    plan = disk_plan(settings, usage.total, usage.free + _held_bytes(path))
-    storage = NvmeStorage(path, bytes_max=plan.shares.pool, free_min=plan.free_min)
+    # Opened without limits: what it holds already is its own to use, and it walks over it anyway.
+    storage = NvmeStorage(path, bytes_max=UNBOUNDED)
+    try:
+        usage = shutil.disk_usage(path)
+        plan = disk_plan(settings, usage.total, usage.free + storage.space().used)
+    except BaseException:
+        storage.close()
+        raise
+    storage.bound(bytes_max=plan.shares.pool, free_min=plan.free_min)
     for notice in storage.notices:
         _log.warning("%s", notice)
     return storage, plan
-
-
-def _held_bytes(directory: Path) -> int:
-    """What the files below a directory take; 0 where there is none."""
-    held, left = 0, [directory] if directory.is_dir() else []
-    while left:
-        # Another server may be at work here: what goes meanwhile is not held.
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as found:
-            for entry in found:
-                if entry.is_dir(follow_symlinks=False):
-                    left.append(Path(entry.path))
-                    continue
-                with contextlib.suppress(OSError):
-                    held += entry.stat(follow_symlinks=False).st_size
-    return held
 
 
 def _codec(settings: ServeSettings, storage: BlockStorage) -> Codec:
@@ -286,12 +297,17 @@ def _rebuild(store: ObjectStore, catalog: Catalog) -> None:
     if report.objects:
         _log.warning(
             "the catalog was made again from %d objects: %d entries; %d objects damaged, "
-            "%d anchors without their rows, %d ambiguous",
+            "%d anchors without their rows",
             report.objects,
             report.entries,
             report.damaged,
             report.lost,
-            report.ambiguous,
+        )
+    if report.unread:
+        _log.warning(
+            "the drive did not give %d of the objects; they stay where they are, and the next start "
+            "tries again. Where that does not help, `anchorline verify --repair` moves them aside",
+            report.unread,
         )
 
 
@@ -341,6 +357,9 @@ class Server(containers.DeclarativeContainer):
     jobs = providers.Singleton(ThreadJobs, LANES)
     maybe_disk = providers.Singleton(_disk, settings, engine, fingerprint, clock, telemetry, jobs)
     disk = maybe_disk.provided.service
+    maybe_verify = providers.Singleton(
+        _verify_policy, settings, fingerprint, maybe_disk.provided.keep_aside
+    )
     scheduler = providers.Singleton(
         Scheduler,
         engine,
@@ -350,6 +369,7 @@ class Server(containers.DeclarativeContainer):
         providers.Singleton(_limits, settings),
         disk,
         providers.Singleton(SystemMemory),
+        maybe_verify.provided.policy,
     )
     engine_thread = providers.Singleton(
         EngineThread, scheduler.provided.step, scheduler.provided.abort
@@ -428,8 +448,11 @@ def stop(server: Server) -> None:
         disk.tier.close()
 
 
-def serve(settings: ServeSettings) -> None:
+def serve(settings: ServeSettings, notice: str | None = None) -> None:
     """Serve until a signal says to stop.
+
+    Args:
+        notice: what the log is to warn of first.
 
     Raises:
         SettingsError: the address or the device cannot be had.
@@ -438,6 +461,8 @@ def serve(settings: ServeSettings) -> None:
     configure_logging(
         settings.log_level, json_lines=settings.log_format == "json", stream=sys.stderr
     )
+    if notice is not None:
+        _log.warning("%s", notice)
     listener = Listener(settings.host, settings.port)
     try:
         server = build(settings)
@@ -453,6 +478,7 @@ def serve(settings: ServeSettings) -> None:
         on_ready=lambda url: _log.info("Anchorline %s serves %s on %s", __version__, name, url),
         on_stopping=server.service().drain,
         on_shutdown=lambda: stop(server),
+        bodies_bytes_max=max(BODIES_BYTES_MAX, BODIES_AT_ONCE * settings.body_bytes_max),
     )
 
 
@@ -464,7 +490,7 @@ def _log_profile(engine: Engine, fingerprint: Fingerprint, settings: ServeSettin
         profile.model,
         profile.window,
         profile.grid.step,
-        len(engine.slots),
+        settings.slots,
         profile.layout.section_bytes,
         profile.layout.row_bytes,
         settings.cache,

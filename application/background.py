@@ -10,7 +10,7 @@ from .durability import Flush, FlushReport
 from .entry_write import Progress
 from .slots import Slot
 
-SHARE_OF_REQUESTS: Final = 0.01
+SHARE_OF_REQUESTS: Final = 0.005
 """Of the engine thread's time that copying may take while requests run; what the lanes do with the
 copies takes about as much of it again, since there is one interpreter lock."""
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..domain.anchor import Anchor
-from ..domain.disk_index import Continuation
+from ..domain.disk_index import Continuation, objects_of
 from ..domain.entry import Role
+from ..domain.entry_succession import ANCHORS_SAVED
 from ..domain.offers import usable_line
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
@@ -18,13 +19,16 @@ from ..ports.gpu_state import SlotState
 from ..ports.jobs import Jobs
 from ..ports.telemetry import Telemetry
 from .conversations import Conversations, SavePolicy
-from .disk_tier import ANCHORS_SAVED, DiskOffer, DiskTier, Skip
+from .disk_counters import Skip
+from .disk_offer import DiskOffer
+from .disk_tier import DiskTier
 from .entry_write import EntryWrite, Medium, Progress, Snapshot
 from .heads import Heads
 from .object_store import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
+from .read_queue import ReadLanes, RestoreFailed
 from .request import GenerationRequest
 from .resident_prefix import ResidentPrefix
-from .restore import Expected, ReadLanes, Restore, RestoreFailed
+from .restore import Expected, Restore
 from .staging import StagingPool
 from .writes import Writes
 
@@ -32,7 +36,9 @@ CONVERSATION_LANES: Final = tuple(f"conversations-{number}" for number in range(
 """Each object waits for two syncs, and the drive is to have something to write meanwhile."""
 
 HEAD_LANES: Final = ("heads-0", "heads-1")
-READ_LANES: Final = tuple(f"read-{number}" for number in range(4))
+READ_LANES: Final = tuple(f"read-{number}" for number in range(5))
+"""The first for headers, four for rows: two of them read, and two look at what they have read."""
+
 LANES: Final[Mapping[str, int]] = dict.fromkeys((*CONVERSATION_LANES, *HEAD_LANES, *READ_LANES), 64)
 """How many jobs may wait, by lane; more than there are staging buffers."""
 
@@ -104,7 +110,7 @@ class DiskService:
     ) -> Restore:
         """Begin to bring stored state into a slot; end with `restored`, `failed` or `abandoned`."""
         self.writes.fence(slot, 0)
-        self.tier.lend(continuation.entry.id)
+        self._borrow(continuation.entry)
         prompt: Prompt = request.prompt
         expected = Expected(prompt.ids, prompt.key_ids, request.namespace, shared)
         layout = self._profile.layout
@@ -113,40 +119,50 @@ class DiskService:
     def restored(self, restore: Restore, seconds: float) -> None:
         """It stands in the slot, verified."""
         entry = restore.continuation.entry
-        self.tier.unlend(entry.id)
+        self._give_back(entry)
         self.tier.used(entry.id)
         self._account_read(restore, seconds)
 
     def failed(self, restore: Restore, failure: RestoreFailed) -> None:
         """It could not be used; a damaged object is quarantined, and never offered again."""
         restore.abandon()
-        self.tier.unlend(restore.continuation.entry.id)
+        self._give_back(restore.continuation.entry)
         if failure.damaged:
             self.tier.distrust(failure.name, str(failure))
 
     def abandoned(self, restore: Restore) -> None:
         """The client left."""
         restore.abandon()
-        self.tier.unlend(restore.continuation.entry.id)
+        self._give_back(restore.continuation.entry)
+
+    def restore_whole(self, slot: int, resident: ResidentPrefix, entry: StoredEntry) -> Restore:
+        """Begin to bring an entry with all its anchors into an empty slot, whatever its tokens.
+
+        End with `read_whole`, `failed` or `abandoned`.
+        """
+        last = entry.anchors[-1]
+        self._borrow(entry)
+        return Restore(
+            Continuation(entry, last, entry.blocks),
+            self._states[slot],
+            resident,
+            self._lanes,
+            self._profile.layout,
+            None,
+            [anchor for anchor in entry.anchors if anchor.line < last.line],
+        )
+
+    def read_whole(self, restore: Restore) -> None:
+        """It stands in the slot, verified, and no request has asked for it."""
+        self._give_back(restore.continuation.entry)
+        self._telemetry.count(names.DISK_BYTES_READ, restore.bytes_read)
 
     def read_back(self, slot: int, resident: ResidentPrefix, entry: StoredEntry) -> bool:
         """Bring a conversation into an empty slot, with all its anchors; whether that worked.
 
         Blocks until it is done: for the start of a server, before its first request.
         """
-        last = entry.anchors[-1]
-        continuation = Continuation(entry, last, entry.blocks)
-        layout = self._profile.layout
-        restore = Restore(
-            continuation,
-            self._states[slot],
-            resident,
-            self._lanes,
-            layout,
-            None,
-            [anchor for anchor in entry.anchors if anchor.line < last.line],
-        )
-        self.tier.lend(entry.id)
+        restore = self.restore_whole(slot, resident, entry)
         began_s = self._clock.monotonic()
         try:
             while restore.step(wait=True) is not Progress.DONE:
@@ -155,7 +171,7 @@ class DiskService:
             self.failed(restore, failure)
             resident.forget()
             return False
-        self.tier.unlend(entry.id)
+        self._give_back(entry)
         self._account_read(restore, self._clock.monotonic() - began_s)
         return True
 
@@ -186,6 +202,17 @@ class DiskService:
             count = sum(entry.role is role for entry in entries)
             self._telemetry.gauge(names.DISK_ENTRIES, count, {"role": role.value})
 
+    def _borrow(self, entry: StoredEntry) -> None:
+        """It is about to be read: it must not leave, nor what it needs be deleted."""
+        self.tier.lend(entry.id)
+        for name in objects_of(entry):
+            self.tier.pin(name)
+
+    def _give_back(self, entry: StoredEntry) -> None:
+        """It is not being read any more."""
+        self.tier.unlend(entry.id)
+        self.tier.unpin(list(objects_of(entry)))
+
     def _account_read(self, restore: Restore, seconds: float) -> None:
         counters = self.tier.counters
         counters.restores += 1
@@ -213,7 +240,9 @@ class DiskService:
     ) -> EntryWrite:
         medium = Medium(self.tier.store, self._jobs, self.pool, lanes, self.tier.pin)
         layout = self._profile.layout
-        return EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
+        work = EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
+        work.promised = self._bytes_of(chain, len(snapshot.ids), ANCHORS_SAVED + 1)
+        return work
 
     def _may_save(self, cause: WriteCause, chain: PromptChain) -> bool:
         return self._may_write(Role.CONVERSATION, cause, chain, chain.length, ANCHORS_SAVED + 1)
@@ -232,7 +261,9 @@ class DiskService:
             and self.writes.pending >= HEADS_PENDING_MAX
         ):
             refused = Skip.BUSY
-        if refused is None and not self.tier.make_room(role, self._bytes_of(chain, line, anchors)):
+        # What writes under way are going to take is as good as taken.
+        incoming = self._bytes_of(chain, line, anchors) + self.writes.outstanding
+        if refused is None and not self.tier.make_room(role, incoming):
             refused = Skip.ROOM
         if refused is not None:
             self.tier.skipped(refused, role)

@@ -4,7 +4,7 @@ Everything here runs on the lanes of background jobs, or offline; nothing touche
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from ..domain.errors import ObjectCorrupt
 from ..domain.layout import ITEM_BYTES, Section, View
 from ..domain.object_format import (
+    HEADER_BYTES_MAX,
     check_stored,
     decode_header,
     encode_header,
@@ -22,15 +23,23 @@ from ..domain.object_format import (
 from ..domain.object_header import LINE_BYTES, ObjectHeader, PartRecord, round_up
 from ..domain.object_name import check_name, identity_of
 from ..domain.stored_entry import ObjectName
-from ..domain.sums import Sums, sums_of
+from ..domain.sums import NO_SUMS, Sums, sums_of
 from ..ports.block_storage import BlockStorage, ByteArray, ByteRange, object_name
 from ..ports.codec import Codec
 
 EMPTY_PART: Final = "empty"
 """The one part of an object without bytes: its header still names the tokens it stands for."""
 
-PART_BYTES_READ_MAX: Final = 8 << 30
-"""What is allocated for one part on the word of its header."""
+RAW_BYTES_READ_MAX: Final = 8 << 30
+"""What is allocated for an object on the word of its header, where no layout is known."""
+
+PIECE_BYTES: Final = 4 << 20
+"""What is read at a time where it is put into place at once. Drives gain nothing from more, and
+fill a buffer that is used again and again faster than one of many."""
+
+LOOK_BYTES: Final = 1 << 20
+"""What is looked at at a time. Less would stay in the core's cache until all have seen it, but each
+look lets the interpreter lock go, and who wants it back waits for the other lanes."""
 
 HEADER_ROOM_BYTES: Final = 256 << 10
 """What a staging buffer leaves for the header of the object it is to hold."""
@@ -136,6 +145,8 @@ class ObjectStore:
         """Takes a codec that decides by itself what is worth compressing."""
         self._storage = storage
         self._codec = codec
+        # As many as there were reads at one time; taking and returning one is atomic.
+        self._pieces: list[ByteArray] = []
 
     @property
     def storage(self) -> BlockStorage:
@@ -187,7 +198,14 @@ class ObjectStore:
             return Written(self.read_header(name).object_bytes, 0)
         return Written(header.object_bytes, written)
 
-    def read(self, name: ObjectName, nbytes: int, staging: ByteArray) -> StoredState:
+    def read(
+        self,
+        name: ObjectName,
+        nbytes: int,
+        staging: ByteArray,
+        *,
+        raw_bytes_max: int = RAW_BYTES_READ_MAX,
+    ) -> StoredState:
         """Read a whole object and verify everything but its tokens, which the caller compares.
 
         The content sums are not recomputed here: that is done where the bytes come to stand.
@@ -195,6 +213,8 @@ class ObjectStore:
         Args:
             nbytes: the object's length, as the catalog has it.
             staging: aligned and long enough; the result's parts may be views of it.
+            raw_bytes_max: of all parts together; an object that tells of more is damaged, and
+                nothing is allocated for it.
 
         Raises:
             ObjectMissing, ObjectCorrupt, StorageUnavailable.
@@ -210,10 +230,11 @@ class ObjectStore:
             raise ObjectCorrupt(
                 f"{name} should be {nbytes} bytes long and says that it has {header.object_bytes}"
             )
+        claimed = sum(part.raw_bytes for part in header.parts)
+        if claimed > raw_bytes_max:
+            raise ObjectCorrupt(f"its parts claim {claimed} bytes, of {raw_bytes_max} there can be")
         parts: dict[str, ByteArray] = {}
         for part in header.parts:
-            if part.raw_bytes > PART_BYTES_READ_MAX:
-                raise ObjectCorrupt(f"part {part.name} claims to have {part.raw_bytes} bytes")
             stored = place[part.offset : part.offset + part.padded_bytes]
             check_stored(part, stored, self._checksum)
             data = stored[: part.stored_bytes]
@@ -224,19 +245,70 @@ class ObjectStore:
             parts[part.name] = data
         return StoredState(header, parts)
 
-    def read_header(self, name: ObjectName) -> ObjectHeader:
-        """Read and verify an object's header alone.
+    def place(
+        self,
+        name: ObjectName,
+        parts: Sequence[PartRecord],
+        put: Callable[[str, int, ByteArray], Sums],
+    ) -> dict[str, Sums]:
+        """Read some raw parts, verify them, and put each piece where it belongs as it comes.
+
+        A piece is small enough to be found in the processor's cache by all who look at it. So the
+        last pieces of a part have been put before its checksum is known: on an error nobody may
+        use what stands there.
+
+        Args:
+            parts: records of the object's header, that follow each other.
+            put: takes a part's name, the piece's place in it in bytes, and the piece, which is free
+                again on return; gives the sums of what stands there then.
+
+        Returns:
+            By part, the sums that `put` gave for its pieces, added up.
 
         Raises:
             ObjectMissing, ObjectCorrupt, StorageUnavailable.
         """
-        data = self._storage.header(name, LINE_BYTES)
+        arriving = [_Arriving(part) for part in parts]
+        end = parts[-1].offset + parts[-1].padded_bytes
+        try:
+            buffer = self._pieces.pop()  # the one that was used last: it is in the cache
+        except IndexError:
+            buffer = self._storage.buffer(PIECE_BYTES)
+        try:
+            for start in range(parts[0].offset, end, PIECE_BYTES):
+                piece = buffer[: min(PIECE_BYTES, end - start)]
+                self._storage.read_into(name, [ByteRange(start, start + len(piece))], [piece])
+                for one in arriving:
+                    one.take(start, piece, self._codec.checksum, put)
+        finally:
+            self._pieces.append(buffer)
+        return {one.part.name: one.sums for one in arriving}
+
+    def read_header(self, name: ObjectName, likely_bytes: int = 0) -> ObjectHeader:
+        """Read and verify an object's header alone.
+
+        Args:
+            likely_bytes: how long it is, as far as the caller can know; the object is no shorter.
+                A header that is no longer takes one read around every cache.
+
+        Raises:
+            ObjectMissing, ObjectCorrupt, StorageUnavailable.
+        """
+        if LINE_BYTES <= likely_bytes <= HEADER_BYTES_MAX:
+            data = self._first_bytes(name, round_up(likely_bytes))
+        else:
+            data = self._storage.header(name, LINE_BYTES)
         needed = header_bytes(data)
         if needed > len(data):
             data = self._storage.header(name, needed)
         header = decode_header(data, self._checksum)
         check_name(header, name)
         return header
+
+    def _first_bytes(self, name: ObjectName, nbytes: int) -> bytes:
+        buffer = self._storage.buffer(nbytes)[:nbytes]
+        self._storage.read_into(name, [ByteRange(0, nbytes)], [buffer])
+        return buffer.tobytes()
 
     def _checksum(self, data: ByteArray) -> int:
         return self._codec.checksum(data)
@@ -246,3 +318,49 @@ class ObjectStore:
         buffer = self._storage.buffer(round_up(len(data)))[: round_up(len(data))]
         buffer[: len(data)] = data
         return buffer
+
+
+@dataclass(slots=True)
+class _Arriving:
+    """A raw part that is read piece by piece.
+
+    Attributes:
+        got: bytes of it that have come.
+        crc32c: of those.
+        sums: of those, where they were put.
+    """
+
+    part: PartRecord
+    got: int = 0
+    crc32c: int = 0
+    sums: Sums = NO_SUMS
+
+    def take(
+        self,
+        start: int,
+        piece: ByteArray,
+        checksum: Callable[[ByteArray, int], int],
+        put: Callable[[str, int, ByteArray], Sums],
+    ) -> None:
+        """Look at what of it stands in the object's bytes from `start` on.
+
+        Raises:
+            ObjectCorrupt: the part has come to its end, and a bit differs from what was written.
+        """
+        part = self.part
+        own = piece[max(part.offset - start, 0) : max(part.offset + part.padded_bytes - start, 0)]
+        if not len(own):
+            return
+        data = own[: max(part.raw_bytes - self.got, 0)]
+        for at in range(0, len(data), LOOK_BYTES):
+            some = data[at : at + LOOK_BYTES]
+            self.crc32c = checksum(some, self.crc32c)
+            self.sums += put(part.name, self.got + at, some)
+        if own[len(data) :].any():
+            raise ObjectCorrupt(f"there is something behind part {part.name}")
+        self.got += len(own)
+        if self.got == part.padded_bytes and self.crc32c != part.crc32c:
+            raise ObjectCorrupt(
+                f"part {part.name} has the checksum {self.crc32c:08x} and should have "
+                f"{part.crc32c:08x}"
+            )

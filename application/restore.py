@@ -1,74 +1,38 @@
 """Bringing a stored state into a slot: read ahead, verify, import, verify where it stands.
 
-Objects are read by lanes into a bounded set of staging buffers while the engine thread imports the
-ones before them. Nothing of it reaches a forward until all of it has been verified: checksums of
-what was read, the tokens in the headers, and the content sums of the bytes as they stand in the
-engine.
+Where rows stand in the processor's own memory, lanes bring them straight there once the engine
+thread has found the block's header to be of the right tokens. Everything else is read by lanes into
+a bounded set of staging buffers, while the engine thread imports what came before it. Nothing of it
+reaches a forward until all of it has been verified: checksums of what was read, the tokens in the
+headers, and the content sums of the bytes as they stand in the engine.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
+from ..domain.content_chain import NO_ROWS, ContentChain
 from ..domain.disk_index import Continuation
-from ..domain.errors import ObjectCorrupt, ObjectMissing, StorageError, Unavailable
-from ..domain.fingerprint import Fingerprint
+from ..domain.errors import ObjectCorrupt, StorageError
 from ..domain.grid import Span
 from ..domain.layout import Layout
 from ..domain.namespace import Namespace
 from ..domain.object_header import ObjectHeader, ObjectKind
+from ..domain.object_name import chain_of
 from ..domain.prefix_key import extend, root_key
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.sums import Sums
 from ..domain.tokens import TokenIds, token_ids
-from ..ports.block_storage import ByteArray
-from ..ports.gpu_state import SlotState
-from ..ports.jobs import JobHandle, Jobs, JobStatus
+from ..ports.gpu_state import RowsPlace, SlotState
 from .entry_write import Progress
-from .object_store import EMPTY_PART, ObjectStore, StoredState
+from .object_store import EMPTY_PART, StoredState
+from .placed_block import PlacedBlock
+from .read_queue import ReadLanes, ReadQueue, RestoreFailed, collect, raise_failed
 from .resident_prefix import AdoptedState, ResidentPrefix
-from .staging import StagingPool
-
-
-class RestoreFailed(Exception):
-    """An object could not be used.
-
-    Attributes:
-        damaged: whether the object is to blame, and not the medium.
-    """
-
-    def __init__(self, name: ObjectName, error: Exception) -> None:
-        super().__init__(f"{error} ({name})")  # the reason first: names are long, and logs are cut
-        self.name = name
-        self.damaged = isinstance(error, (ObjectCorrupt, ObjectMissing))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLanes:
-    """What restores share.
-
-    Attributes:
-        lanes: reads go to them in turn.
-        fingerprints: whose state may be used.
-    """
-
-    store: ObjectStore
-    jobs: Jobs
-    pool: StagingPool
-    lanes: Sequence[str]
-    fingerprints: frozenset[Fingerprint]
-
-
-@dataclass(slots=True)
-class _Read:
-    handle: JobHandle
-    source: StoredBlock | StoredAnchor
-    buffer: ByteArray
-    result: list[StoredState] = field(default_factory=list[StoredState])
+from .staged_read import StagedRead
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +76,14 @@ class Restore:
         self._layout = layout
         self._expected = expected
         self._also = sorted(also, key=lambda anchor: anchor.line)
-        self._to_read: deque[StoredBlock | StoredAnchor] = deque()
-        self._reads: deque[_Read] = deque()
+        self._queue = ReadQueue((), {}, lanes, layout, places=False)
         self._ids: list[TokenIds] = []
         self._key_ids: list[TokenIds] = []
         self._namespace = expected.namespace if expected else Namespace()
         self._key = root_key(self._namespace)
+        self._below: ContentChain = NO_ROWS
         self._line = 0
         self._started = False
-        self._turn = 0
         self.bytes_read = 0
         self.objects_read = 0
 
@@ -139,26 +102,26 @@ class Restore:
         """
         if not self._started:
             self._start()
-        self._read_ahead()
-        if self._reads:
-            read = self._reads[0]
-            if wait:
-                self._lanes.jobs.wait(read.handle)
-            if self._lanes.jobs.poll(read.handle) not in (JobStatus.DONE, JobStatus.FAILED):
-                return Progress.WAITING
-            self._reads.popleft()
-            self._take(read)
-            return Progress.WORKED
-        if self._to_read:
+        try:
+            self._queue.read_ahead()
+            self._queue.admit(self._place_of)
+            if self._queue.reads:
+                return self._step_reads(wait=wait)
+        except BaseException:
+            self.abandon()  # above all, no lane writes to the slot any more
+            raise
+        if not self._queue.empty:
             return Progress.WAITING
         self._adopt()
         return Progress.DONE
 
     def abandon(self) -> None:
-        """Stop; buffers come back when the reads that are under way have ended."""
-        self._to_read.clear()
-        while self._reads:
-            self._drop(self._reads.popleft())
+        """Stop; on return no lane writes to the slot, and all buffers have come back."""
+        self._queue.give_up()
+        if self._started:
+            # Sections of a line that the rows do not reach may stand in place. What is kept of the
+            # slot is resumed from its anchors, and may be copied out before that.
+            self._state.resume_at(0)
 
     def _start(self) -> None:
         """Keep the blocks that stand in place with the same bytes; everything above goes."""
@@ -176,7 +139,14 @@ class Restore:
             self._continuation.anchor,
         ]
         order.sort(key=_reaches)
-        self._to_read = deque(order)
+        ends = [block.end for block in self._continuation.blocks]
+        self._queue = ReadQueue(
+            order,
+            dict(zip(ends, [0, *ends], strict=False)),  # if the entry tells the truth
+            self._lanes,
+            self._layout,
+            places=bool(self._layout.views) and self._state.place_rows(Span(0, 0)) is not None,
+        )
 
     def _in_place(self, block: StoredBlock) -> bool:
         """Whether the block's rows stand in the slot already, byte for byte."""
@@ -193,58 +163,70 @@ class Restore:
         self._line = block.end
         return True
 
-    def _read_ahead(self) -> None:
-        while self._to_read:
-            buffer = self._lanes.pool.acquire()
-            if buffer is None:
-                return
-            source = self._to_read.popleft()
-            if source.nbytes > len(buffer):
-                self._lanes.pool.release(buffer)
-                raise RestoreFailed(source.name, ObjectCorrupt(f"{source.nbytes} bytes long"))
-            result: list[StoredState] = []
-            lane = self._lanes.lanes[self._turn % len(self._lanes.lanes)]
-            self._turn += 1
-            read = partial(_read_into, self._lanes.store, source, buffer, result)
-            try:
-                handle = self._lanes.jobs.submit(lane, read)
-            except Unavailable:
-                self._lanes.pool.release(buffer)
-                self._to_read.appendleft(source)
-                return
-            self._reads.append(_Read(handle, source, buffer, result))
+    def _place_of(self, block: StoredBlock, header: ObjectHeader) -> RowsPlace:
+        """Where a block's rows belong, once its tokens have been checked."""
+        self._check_header(block.name, header)
+        place = self._state.place_rows(self._span_of(block, header))
+        assert place is not None, "a state whose rows lanes may bring in, but not these"
+        self._line = block.end
+        return place
 
-    def _take(self, read: _Read) -> None:
+    def _step_reads(self, *, wait: bool) -> Progress:
+        # The anchor comes while lanes bring in the last rows; it is of their line, or is refused.
+        early = self._queue.take_early(self._continuation.anchor)
+        if early is not None:
+            self._take(early)
+            return Progress.WORKED
+        waited = wait and self._queue.wait()
+        oldest = self._queue.reads[0]
+        if isinstance(oldest, StagedRead):
+            if not oldest.ended:
+                return Progress.WAITING
+            self._queue.reads.popleft()
+            self._take(oldest)
+            return Progress.WORKED
+        ended = collect(oldest)
+        if oldest.done:
+            assert oldest.header is not None
+            self._check_sums(oldest.source.name, oldest.header, oldest.sums)
+            self._account(self._queue.reads.popleft())
+        return Progress.WORKED if ended or waited else Progress.WAITING
+
+    def _account(self, read: StagedRead | PlacedBlock) -> None:
+        self.bytes_read += read.source.nbytes
+        self.objects_read += 1
+
+    def _take(self, read: StagedRead) -> None:
         """Check an object's tokens, import it, and hold its sums against the bytes in place."""
-        name = read.source.name
-        error = self._lanes.jobs.result(read.handle)
+        source = read.source
         try:
-            _raise_failed(name, error)
-            found = read.result[0]
-            self.bytes_read += read.source.nbytes
-            self.objects_read += 1
-            self._check_header(name, found.header)
-            if isinstance(read.source, StoredBlock):
-                self._import_rows(read.source, found)
+            raise_failed(source.name, read.error())
+            found = read.state()
+            self._account(read)
+            self._check_header(source.name, found.header)
+            if isinstance(source, StoredBlock):
+                self._import_rows(source, found)
             else:
-                self._import_sections(read.source, found)
-                if read.source is not self._continuation.anchor:
-                    self._resident.adopt_anchor(read.source.line)
-        except RestoreFailed:
-            self.abandon()
-            raise
+                self._import_sections(source, found)
+                if source is not self._continuation.anchor:
+                    self._resident.adopt_anchor(source.line)
         finally:
-            self._lanes.pool.release(read.buffer)
+            read.release()
 
     def _import_rows(self, block: StoredBlock, found: StoredState) -> None:
-        span = Span(self._line, block.end)
-        if found.header.kind is not ObjectKind.BLOCK or found.header.span != span:
-            self._refuse(block.name, f"it is no block of rows {span}")
-        self._check_tokens(block.name, found.header)
+        span = self._span_of(block, found.header)
         if self._layout.views:
             self._state.import_rows(span, found.parts)
             self._check_sums(block.name, found.header, self._state.row_sums(span))
         self._line = block.end
+
+    def _span_of(self, block: StoredBlock, header: ObjectHeader) -> Span:
+        """The block's rows, once its header is one of the expected tokens above those below."""
+        span = Span(self._line, block.end)
+        if header.kind is not ObjectKind.BLOCK or header.span != span:
+            self._refuse(block.name, f"it is no block of rows {span}")
+        self._check_tokens(block.name, header)
+        return span
 
     def _import_sections(self, anchor: StoredAnchor, found: StoredState) -> None:
         header = found.header
@@ -252,6 +234,8 @@ class Restore:
             self._refuse(anchor.name, f"it is no anchor of line {self._line}")
         if header.key != anchor.key or not self._ends_with(header.key_ids):
             self._refuse(anchor.name, "it is the anchor of other tokens")
+        if header.below != self._below:
+            self._refuse(anchor.name, "it is the anchor of other rows of these tokens")
         self._state.import_sections(anchor.line, found.parts if self._layout.sections else {})
         if self._layout.sections:
             self._check_sums(anchor.name, header, self._state.section_sums())
@@ -306,6 +290,9 @@ class Restore:
                 self._refuse(name, "it is of other tokens, under the same key")
         elif header.previous != self._key or extend(self._key, header.key_ids) != header.key:
             self._refuse(name, "its tokens do not follow those below it")
+        if header.below != self._below:
+            self._refuse(name, "its rows were written over others than those below it")
+        self._below = chain_of(header)
         self._key = header.key
         self._ids.append(token_ids(header.token_ids))
         self._key_ids.append(token_ids(header.key_ids))
@@ -332,32 +319,9 @@ class Restore:
     def _refuse(self, name: ObjectName, why: str) -> NoReturn:
         raise RestoreFailed(name, ObjectCorrupt(why))
 
-    def _drop(self, read: _Read) -> None:
-        """Wait for a read nobody needs, so that its buffer is free for others."""
-        self._lanes.jobs.wait(read.handle)
-        self._lanes.jobs.result(read.handle)
-        self._lanes.pool.release(read.buffer)
-
 
 def _reaches(source: StoredBlock | StoredAnchor) -> tuple[int, bool]:
     """Up to which line an object reaches; an anchor comes after its rows."""
     if isinstance(source, StoredBlock):
         return source.end, False
     return source.line, True
-
-
-def _read_into(
-    store: ObjectStore,
-    source: StoredBlock | StoredAnchor,
-    buffer: ByteArray,
-    result: list[StoredState],
-) -> None:
-    result.append(store.read(source.name, source.nbytes, buffer))
-
-
-def _raise_failed(name: ObjectName, error: BaseException | None) -> None:
-    """What a failed read means: storage's errors are part of life, all others are faults."""
-    if isinstance(error, StorageError):
-        raise RestoreFailed(name, error)
-    if error is not None:
-        raise error

@@ -34,6 +34,11 @@ class StagingPool:
         """How many buffers are out."""
         return self._made - len(self._free)
 
+    @property
+    def left(self) -> int:
+        """How many buffers can still be acquired."""
+        return self._count_max - self.lent
+
     def acquire(self) -> ByteArray | None:
         """A buffer, its content undefined; None when all are out."""
         if self._free:

@@ -6,7 +6,8 @@ from ..domain.entry import EntryId, Role
 from ..domain.errors import StorageFull
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
-from .disk_tier import DiskTier, Skip
+from .disk_counters import Skip
+from .disk_tier import DiskTier
 from .entry_write import EntryWrite, Progress
 
 
@@ -45,6 +46,11 @@ class Writes:
     def pending(self) -> int:
         """How many are not durable yet."""
         return len(self._writes)
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes that room was made for and that are not written yet."""
+        return sum(write.work.outstanding for write in self._writes)
 
     def of_slot(self, slot: int) -> list[Write]:
         """The writes that copy from a slot, or did."""
@@ -101,14 +107,13 @@ class Writes:
         failure = write.work.failure
         for name in write.work.damaged:
             self._tier.distrust(name, str(failure))
-        self._tier.write_ended(failed=failure is not None)
         if failure is not None:
-            self.counts.failed += 1
             full = isinstance(failure, StorageFull)
-            self._tier.skipped(Skip.FULL if full else Skip.FAILED, role)
+            self._failed(role, Skip.FULL if full else Skip.FAILED)
             return
         blocks, anchors = write.work.contents()
         if not anchors:
+            self._tier.write_ended(failed=False)
             return
         now_s = self._tier.now_s()
         snapshot = write.work.snapshot
@@ -126,11 +131,19 @@ class Writes:
             created_s=now_s,
             last_used_s=now_s,
         )
-        if self._tier.commit(entry, write.work.chain, write.work.bytes_written):
-            self.counts.committed += 1
-            if role is Role.HEAD:
-                self._tier.counters.heads += 1
-            else:
-                self._tier.counters.saved += 1
+        refused = self._tier.commit(entry, write.work.chain, write.work.bytes_written)
+        if refused is not None:
+            self._failed(role, refused)
+            return
+        self._tier.write_ended(failed=False)
+        self.counts.committed += 1
+        if role is Role.HEAD:
+            self._tier.counters.heads += 1
         else:
-            self.counts.failed += 1
+            self._tier.counters.saved += 1
+
+    def _failed(self, role: Role, why: Skip) -> None:
+        """Nothing of it is kept; a medium or a catalog that failed is left alone for a while."""
+        self.counts.failed += 1
+        self._tier.write_ended(failed=why is not Skip.DAMAGED)
+        self._tier.skipped(why, role)

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 SUMS_VERSION: Final = 1
+WORD_COUNT: Final = 1 << 64
+"""How many different words there are; sums are modulo it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,16 @@ class Sums:
 
     plain: int
     weighted: int
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """The sums of a part from those of two pieces of it, each with its own words' weights."""
+        return Sums(
+            (self.plain + other.plain) % WORD_COUNT, (self.weighted + other.weighted) % WORD_COUNT
+        )
+
+
+NO_SUMS: Final = Sums(0, 0)
+"""Of no bytes."""
 
 
 def weights(count: int) -> npt.NDArray[np.uint64]:

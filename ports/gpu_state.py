@@ -83,6 +83,27 @@ class GpuState(Protocol):
         ...
 
 
+class RowsPlace(Protocol):
+    """Where the rows of one span stand, for lanes that bring bytes there by themselves.
+
+    Callable from any thread, for different bytes at the same time. The engine thread sees to it
+    that no forward reads or writes those rows until the lanes are done.
+    """
+
+    def write(self, view: str, start: int, data: npt.NDArray[np.uint8]) -> Sums:
+        """Copy bytes of a view into place, from byte `start` of the span's rows on. Blocks.
+
+        Args:
+            start: a multiple of 8.
+            data: a multiple of 8 bytes, but for the last ones of the view; free on return.
+
+        Returns:
+            What these bytes, read again where they stand, add to the view's `row_sums`: added up
+            over all bytes of the span they are those sums.
+        """
+        ...
+
+
 class StateTransfer(Protocol):
     """Rows and sections as bytes: what storage, other slots and comparisons work with.
 
@@ -96,6 +117,13 @@ class StateTransfer(Protocol):
 
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
         """Copy rows into place; the length is unchanged. The buffers are free on return."""
+        ...
+
+    def place_rows(self, span: Span) -> RowsPlace | None:
+        """Where rows of `span` can be brought by other threads; None if only by `import_rows`.
+
+        Changes nothing by itself.
+        """
         ...
 
     def export_sections(self, buffers: ByteBuffers) -> None:

@@ -53,6 +53,11 @@ class PartBytes:
             readable = data if data.flags.writeable else data.copy()
             self._bytes[start:end].copy_(tensor_over(readable))
 
+    def on_host(self, start: int, end: int) -> Bytes | None:
+        """Bytes [start, end) where they stand, to be written to; None if that is on a device."""
+        self._check_range(start, end)
+        return None if self._host is None else self._host[start:end]
+
     def in_place(self, start: int, end: int) -> Tensor:
         """Bytes [start, end) where they stand."""
         self._check_range(start, end)

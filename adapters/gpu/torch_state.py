@@ -1,7 +1,7 @@
 """The state of one slot of a torch engine."""
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,10 +12,20 @@ from ...domain.grid import Span
 from ...domain.layout import Layout, Section, View
 from ...domain.sums import Sums
 from ...ports.gpu_state import ByteBuffers, SlotState
+from .host_threads import HostThreads
 from .kernels.sums import device_sums
 from .owned_layer import OwnedLayer
-from .part_bytes import PartBytes
+from .part_bytes import Bytes, PartBytes
+from .rows_place import HostRows
 from .section_arena import SectionCopies, move_into_arena
+
+THREADS_MAX: Final = 4
+"""For passes over rows in memory: a few of them keep it as busy as many would."""
+
+SHARED_BYTES_MIN: Final = 4 << 20
+"""Rows that one thread is done with before another has begun."""
+
+Result = TypeVar("Result")
 
 UNDEFINED: Final = -1
 """The line of sections that are of none: a forward or an import of them did not reach its end."""
@@ -49,6 +59,8 @@ class TorchSlotState(SlotState):
         self._arena = move_into_arena(layers, device)
         self._copies = SectionCopies(self._arena)
         self._layout, self._rows, self._sections = _parts_of(layers)
+        on_cpu = device.type == "cpu"
+        self._threads = HostThreads(min(torch.get_num_threads(), THREADS_MAX) if on_cpu else 1)
         self._length = 0
         self._sections_line = 0
         self._broken = False
@@ -146,14 +158,27 @@ class TorchSlotState(SlotState):
     # --- StateTransfer --------------------------------------------------------------------------
 
     def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
-        for view, rows in self._rows:
-            size = view.row_bytes
-            rows.read(span.start * size, span.end * size, buffers[view.name])
+        def export(parts: Sequence[tuple[View, PartBytes]]) -> Sequence[None]:
+            for view, rows in parts:
+                size = view.row_bytes
+                rows.read(span.start * size, span.end * size, buffers[view.name])
+            return ()
+
+        self._share(span, export)
 
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
         for view, rows in self._rows:
             size = view.row_bytes
             rows.write(span.start * size, span.end * size, buffers[view.name])
+
+    def place_rows(self, span: Span) -> HostRows | None:
+        places: dict[str, Bytes] = {}
+        for view, rows in self._rows:
+            place = rows.on_host(span.start * view.row_bytes, span.end * view.row_bytes)
+            if place is None:
+                return None
+            places[view.name] = place
+        return HostRows(places)
 
     def export_sections(self, buffers: ByteBuffers) -> None:
         self._require_defined_sections("an export")
@@ -170,12 +195,16 @@ class TorchSlotState(SlotState):
         self._sections_line = line
 
     def row_sums(self, span: Span) -> Mapping[str, Sums]:
-        parts = [
-            rows.in_place(span.start * view.row_bytes, span.end * view.row_bytes)
-            for view, rows in self._rows
-        ]
+        def sums(parts: Sequence[tuple[View, PartBytes]]) -> Sequence[Sums]:
+            return device_sums(
+                [
+                    rows.in_place(span.start * view.row_bytes, span.end * view.row_bytes)
+                    for view, rows in parts
+                ]
+            )
+
         names = [view.name for view, _ in self._rows]
-        return dict(zip(names, device_sums(parts), strict=True))
+        return dict(zip(names, self._share(span, sums), strict=True))
 
     def section_sums(self) -> Mapping[str, Sums]:
         parts = [data.in_place(0, section.nbytes) for section, data in self._sections]
@@ -183,6 +212,14 @@ class TorchSlotState(SlotState):
         return dict(zip(names, device_sums(parts), strict=True))
 
     # --- private --------------------------------------------------------------------------------
+
+    def _share(
+        self, span: Span, act: Callable[[Sequence[tuple[View, PartBytes]]], Sequence[Result]]
+    ) -> list[Result]:
+        """Do something with all rows of a span; with many of them on several threads."""
+        if len(span) * self._layout.row_bytes < SHARED_BYTES_MIN:
+            return list(act(self._rows))
+        return self._threads.share(act, self._rows)
 
     def _start_layers_at(self, line: int) -> None:
         for layer in self._layers:

@@ -115,7 +115,13 @@ class CheckableState:
 
     Stricter than the port where the port leaves something to its caller: a forward between
     `restore_sections` and `resume_at`, and any use of a slot whose forward failed, are refused.
+
+    Attributes:
+        lanes_place: of all states: whether lanes bring rows in by themselves. Not by default, so
+            that whoever watches an engine sees all of them come.
     """
+
+    lanes_place: bool = False
 
     def __init__(self, *, parts: Parts, window: int, row_invariant: bool, handles: Iterator[int]):
         """Allocates the rows.
@@ -207,6 +213,9 @@ class CheckableState:
         for name, data in self._row_bytes(span).items():
             _same_size(name, buffers[name], data)
             data[:] = buffers[name]
+
+    def place_rows(self, span: Span) -> "PlacedRows | None":
+        return PlacedRows(self._row_bytes(span)) if self.lanes_place else None
 
     def export_sections(self, buffers: ByteBuffers) -> None:
         for name, data in self._section_bytes().items():
@@ -323,6 +332,22 @@ class CheckableState:
 
     def _assert_sound(self) -> None:
         assert not self._broken, "a forward failed here: resume at line 0 before anything else"
+
+
+class PlacedRows:
+    """Implements `ports.gpu_state.RowsPlace`."""
+
+    def __init__(self, views: Mapping[str, npt.NDArray[np.uint8]]):
+        """Takes each view's bytes of the span, where they stand."""
+        self._views = views
+
+    def write(self, view: str, start: int, data: npt.NDArray[np.uint8]) -> Sums:
+        assert start % 8 == 0, f"a piece of {view} at {start}, inside a word"
+        into = self._views[view][start : start + len(data)]
+        _same_size(view, data, into)
+        into[:] = data
+        # The words before it weigh what they weigh, and are zero.
+        return sums_of(np.concatenate([np.zeros(start, dtype=np.uint8), into]))
 
 
 def _zero_sections() -> dict[str, npt.NDArray[np.generic]]:

@@ -26,7 +26,7 @@ from .failures import failures_of
 from .file_access import FileAccess
 from .object_tree import TEMPORARY, objects, padded, reclaim
 from .quarantine import Quarantine
-from .root_directory import FILE_MODE, RootDirectory
+from .root_directory import FILE_MODE, RootDirectory, is_plain
 from .space_account import SpaceAccount
 from .vectored import aligned_buffer, read_ranges, write_arrays
 
@@ -122,6 +122,11 @@ class FileStorage:
             )
         return notices
 
+    def bound(self, *, bytes_max: int, free_min: int) -> None:
+        """Set other limits than it was opened with, once `space` has told what is there."""
+        self._bytes_max = bytes_max
+        self._account.bound(bytes_max=bytes_max, free_min=free_min)
+
     def buffer(self, nbytes: int) -> ByteArray:
         return aligned_buffer(nbytes)
 
@@ -180,6 +185,22 @@ class FileStorage:
             if found is not None:
                 with contextlib.suppress(FileNotFoundError):  # another thread took it since
                     self._quarantine.take(found.directory, leaf, name, reason, found.nbytes)
+
+    def keep_aside(self, leaf: str, data: bytes) -> str | None:
+        """Keep something for a person to look at, in the quarantine and within its bounds.
+
+        Args:
+            leaf: the end of the file's name.
+
+        Returns:
+            The file's name in `quarantine/`; None if there was no room.
+
+        Raises:
+            StorageReadOnly, StorageUnavailable.
+        """
+        self._check_open()
+        with failures_of(f"keeping {leaf} in the quarantine"):
+            return self._quarantine.keep(leaf, data)
 
     def names(self, prefix: str = "") -> Iterator[StoredObject]:
         self._check_open()
@@ -292,7 +313,7 @@ class FileStorage:
                     raise ObjectCorrupt(f"a link stands where {name} should be") from error
                 raise
             try:
-                if not _is_plain(os.fstat(fd)):
+                if not is_plain(os.fstat(fd)):
                     raise ObjectCorrupt(f"{name} is no plain file, or has another name too")
                 yield fd
             finally:
@@ -325,13 +346,8 @@ class _Standing:
     nbytes: int
 
 
-def _is_plain(found: os.stat_result) -> bool:
-    """Whether it is a file with one name: whoever has another one could change it behind us."""
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-
-
 def _is_ours(directory: int, leaf: str) -> bool:
     try:
-        return _is_plain(os.stat(leaf, dir_fd=directory, follow_symlinks=False))
+        return is_plain(os.stat(leaf, dir_fd=directory, follow_symlinks=False))
     except FileNotFoundError:
         return False

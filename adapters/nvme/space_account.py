@@ -36,6 +36,12 @@ class SpaceAccount:
         with self._lock:
             return self._used
 
+    def bound(self, *, bytes_max: int, free_min: int) -> None:
+        """Other limits from now on; what is there already may exceed them."""
+        with self._lock:
+            self._bytes_max = bytes_max
+            self._free_min = free_min
+
     def found(self, nbytes: int) -> None:
         """Count what was there already, whether it fits or not."""
         with self._lock:

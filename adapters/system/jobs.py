@@ -17,6 +17,8 @@ class _Record:
 
     status: JobStatus = JobStatus.WAITING
     error: BaseException | None = None
+    awaited: threading.Condition | None = None
+    """Of whoever waits for this job."""
 
 
 class ThreadJobs:
@@ -29,8 +31,12 @@ class ThreadJobs:
             lanes: how many jobs may wait, by lane; the one that runs does not count.
         """
         self._queue_max = dict(lanes)
-        self._changed = threading.Condition()
-        # Everything below is read and written under `_changed`, and the jobs run outside it.
+        # Everything below is read and written under `_lock`, and the jobs run outside it. Whoever
+        # submits wakes one lane, and a job that ends wakes only who waits for it: with many short
+        # jobs, threads that wake for nothing would take more of the interpreter than the jobs do.
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._submitted = {lane: threading.Condition(self._lock) for lane in lanes}
         self._waiting: dict[str, deque[tuple[JobHandle, Callable[[], None]]]] = {
             lane: deque() for lane in lanes
         }
@@ -46,7 +52,7 @@ class ThreadJobs:
             thread.start()
 
     def submit(self, lane: str, job: Callable[[], None]) -> JobHandle:
-        with self._changed:
+        with self._lock:
             if self._closing:
                 raise Draining("background jobs have been closed", retry_after_s=1)
             queue = self._waiting[lane]
@@ -55,21 +61,23 @@ class ThreadJobs:
             handle = JobHandle(next(self._numbers))
             self._records[handle] = _Record()
             queue.append((handle, job))
-            self._changed.notify_all()
+            self._submitted[lane].notify()
             return handle
 
     def poll(self, handle: JobHandle) -> JobStatus:
-        with self._changed:
+        with self._lock:
             return self._record(handle).status
 
     def wait(self, handle: JobHandle) -> None:
         ended = (JobStatus.DONE, JobStatus.FAILED)
-        with self._changed:
+        with self._lock:
             record = self._record(handle)
-            self._changed.wait_for(lambda: record.status in ended)
+            if record.awaited is None:
+                record.awaited = threading.Condition(self._lock)
+            record.awaited.wait_for(lambda: record.status in ended)
 
     def result(self, handle: JobHandle) -> BaseException | None:
-        with self._changed:
+        with self._lock:
             record = self._record(handle)
             if record.status not in (JobStatus.DONE, JobStatus.FAILED):
                 raise ValueError(f"job {handle} is {record.status.value} and has no result")
@@ -79,8 +87,8 @@ class ThreadJobs:
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no job waits or runs; False if that took longer than `timeout_s`."""
         ended = (JobStatus.DONE, JobStatus.FAILED)
-        with self._changed:
-            return self._changed.wait_for(
+        with self._ended:
+            return self._ended.wait_for(
                 lambda: all(record.status in ended for record in self._records.values()), timeout_s
             )
 
@@ -89,9 +97,10 @@ class ThreadJobs:
 
         Blocks for `timeout_s` at most. May be called again.
         """
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            for submitted in self._submitted.values():
+                submitted.notify_all()
         deadline_s = time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(deadline_s - time.monotonic(), 0))
@@ -99,9 +108,10 @@ class ThreadJobs:
 
     def _run(self, lane: str) -> None:
         """The lane's thread: its jobs in order, until it is closed and none waits."""
+        submitted = self._submitted[lane]
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._waiting[lane])
+            with submitted:
+                submitted.wait_for(lambda: self._closing or self._waiting[lane])
                 if not self._waiting[lane]:
                     return
                 handle, job = self._waiting[lane].popleft()
@@ -112,11 +122,13 @@ class ThreadJobs:
             except BaseException as raised:  # whatever a job raises is its result
                 error = raised
             del job  # what it holds may be large, and the next one may be long in coming
-            with self._changed:
+            with self._lock:
                 record = self._records[handle]
                 record.status = JobStatus.DONE if error is None else JobStatus.FAILED
                 record.error = error
-                self._changed.notify_all()
+                if record.awaited is not None:
+                    record.awaited.notify_all()
+                self._ended.notify_all()  # for `wait_idle`
 
     def _record(self, handle: JobHandle) -> _Record:
         if handle not in self._records:

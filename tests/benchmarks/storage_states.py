@@ -28,8 +28,9 @@ from anchorline.application.disk_service import LANES, READ_LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.entry_write import Progress
 from anchorline.application.object_store import ObjectStore
+from anchorline.application.read_queue import ReadLanes
 from anchorline.application.resident_prefix import AdoptedState, ResidentPrefix
-from anchorline.application.restore import Expected, ReadLanes, Restore
+from anchorline.application.restore import Expected, Restore
 from anchorline.container import STAGING_BUFFERS
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares

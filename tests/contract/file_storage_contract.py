@@ -243,6 +243,33 @@ class FileStorageContract(BlockStorageContract):
         reason = self.path / "quarantine/0000000001.reason"
         assert reason.read_text() == f"{A}\npart k.0 has another checksum\n"
 
+    def test_what_is_kept_aside_stands_in_the_quarantine_and_counts(self) -> None:
+        storage = self.make_storage()
+        before = storage.space().used
+
+        name = storage.keep_aside("verify.json", b"{}")
+
+        assert name == "0000000001-verify.json"
+        kept = self.path / "quarantine" / name
+        assert kept.read_bytes() == b"{}"
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+        assert storage.space().used == before + PAGE
+        assert self.reopen(storage).space().used == before + PAGE
+
+    def test_what_is_kept_aside_goes_when_newer_things_need_its_place(self) -> None:
+        storage = self.make_storage()
+
+        names = [storage.keep_aside("verify.json", b"{}") for _ in range(QUARANTINED_MAX + 1)]
+
+        left = sorted(path.name for path in (self.path / "quarantine").iterdir())
+        assert left == names[1:]
+
+    def test_what_finds_no_room_is_not_kept_aside(self) -> None:
+        storage = self.make_storage(bytes_max=2 * PAGE)
+
+        assert storage.keep_aside("verify.json", bytes(4 * PAGE)) is None
+        assert list((self.path / "quarantine").iterdir()) == []
+
     def test_the_quarantine_is_bounded_in_bytes_too(self) -> None:
         self.kind(self.path, bytes_max=ROOM).close()
         storage = self.kind(self.path, bytes_max=ROOM, quarantine_bytes_max=8 * PAGE)

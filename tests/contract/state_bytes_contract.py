@@ -1,10 +1,14 @@
 """A state as bytes, and the sums over them."""
 
+import threading
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from anchorline.domain.grid import Span
-from anchorline.domain.sums import Sums
+from anchorline.domain.sums import NO_SUMS, Sums
+from anchorline.ports.gpu_state import RowsPlace
 from contract.engine_hooks import GRID, PROMPT, WINDOW, EngineHooks
 from contract.readings import (
     as_bytes,
@@ -132,6 +136,37 @@ class StateBytesContract(EngineHooks):
 
         assert as_bytes(marked) == as_bytes(exported_rows(state, span))
 
+    def test_rows_that_lanes_bring_in_are_the_rows_and_add_up_to_their_sums(self) -> None:
+        engine = self.make_engine(slots=2)
+        source, target = engine.slots
+        prefill_to(engine, 0, self.ids(PROMPT))
+        prefill_to(engine, 1, self.ids(PROMPT, seed=2))
+        span = Span(GRID, 3 * GRID)
+        rows, before = exported_rows(source, span), read(target)
+        place = target.place_rows(span)
+        if place is None:
+            pytest.skip("this state's rows come by the engine thread alone")
+
+        sums = dict.fromkeys(rows, NO_SUMS)
+        for name, data in rows.items():  # the last piece first, and none of the same length
+            for start, end in ((48, len(data)), (8, 48), (0, 8)):
+                lane = threading.Thread(
+                    target=_bring, args=(place, name, start, data[start:end], sums)
+                )
+                lane.start()
+                lane.join()
+
+        assert as_bytes(exported_rows(target, span)) == as_bytes(rows)
+        assert sums == dict(source.row_sums(span))
+        for rest in (Span(0, span.start), Span(span.end, PROMPT)):
+            assert as_bytes(exported_rows(target, rest)) == {
+                view.name: before.rows[view.name][
+                    rest.start * view.row_bytes : rest.end * view.row_bytes
+                ]
+                for view in target.layout.views
+            }
+        assert target.length == PROMPT
+
     # --- sums -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("span", [Span(0, PROMPT), Span(1, 2), Span(GRID, GRID + 5)])
@@ -176,3 +211,9 @@ class StateBytesContract(EngineHooks):
             assert parted(target.section_sums(), section_sums) == [name]
 
         assert target.length == 0
+
+
+def _bring(
+    place: RowsPlace, view: str, start: int, data: npt.NDArray[np.uint8], sums: dict[str, Sums]
+) -> None:
+    sums[view] += place.write(view, start, data)

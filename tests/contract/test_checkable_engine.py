@@ -1,7 +1,7 @@
 """The in-memory engine, with every kind of parts, against the engine contract."""
 
 from anchorline.adapters.memory.checkable_engine import CheckableEngine
-from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.adapters.memory.checkable_state import CheckableState, Parts
 from anchorline.ports.engine import Engine
 from contract.engine_contract import GRID, WINDOW, EngineContract
 
@@ -26,6 +26,15 @@ class CheckableContract(EngineContract):
 
 class TestCheckableHybrid(CheckableContract):
     pass
+
+
+class TestCheckableWhoseRowsLanesBringIn(CheckableContract):
+    def make_engine(self, *, slots: int = 1, window: int = WINDOW, grid: int = GRID) -> Engine:
+        engine = super().make_engine(slots=slots, window=window, grid=grid)
+        for state in engine.slots:
+            assert isinstance(state, CheckableState)
+            state.lanes_place = True
+        return engine
 
 
 class TestCheckableAttention(CheckableContract):
