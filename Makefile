@@ -1,6 +1,8 @@
 # What one does with a checkout. `make` alone lists it.
 
 PYTHON ?= python3
+# Of a soak.
+MINUTES ?= 60
 # What is left empty here is up to the server's other settings.
 MODEL ?=
 PORT ?=
@@ -13,9 +15,17 @@ BIN := $(VENV)/bin
 PINNED := pyproject.toml constraints.txt
 RUNTIME := $(VENV)/.runtime-installed
 TOOLS := $(VENV)/.tools-installed
+MUTATOR := build/mutants/.installed
+
+# Tests that run domain/ and application/ in their own process, without a model: tracing costs them
+# half as much again. The others are not traced.
+TRACED := tests/unit tests/contract
+UNTRACED := tests/property tests/simulation tests/engine tests/http tests/crash
+covered := coverage report --format=total --include=
+uncovered := $(BIN)/coverage report lists the lines that no test reaches: test them or delete them
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test format bench clean
+.PHONY: help serve test format bench faults soak mutants clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -32,7 +42,14 @@ test: $(TOOLS) ## check format, lint, types and layers, and run the tests
 	@$(call step,lint,ruff check,mend what is listed; make format mends some of it)
 	@$(call step,types,basedpyright,mend what is listed)
 	@$(call step,layers,lint-imports,import only what stands below; see docs/index.md)
+ifeq ($(ARGS),)
+	@$(call step,tests,coverage run -m pytest $(TRACED),mend it; ARGS="-x tests/unit" runs fewer)
+	@$(call step,more tests,pytest $(UNTRACED),mend it; ARGS="-x tests/http" runs fewer)
+	@$(call step,percent of domain/ covered,$(covered)'domain/*',$(uncovered))
+	@$(call step,percent of application/ covered,$(covered)'application/*',$(uncovered))
+else
 	@$(call step,tests,pytest $(ARGS),mend it; ARGS="-x tests/unit" runs fewer)
+endif
 	@echo '== all is well'
 
 format: $(TOOLS) ## format the code, and mend what the linter can
@@ -41,6 +58,17 @@ format: $(TOOLS) ## format the code, and mend what the linter can
 
 bench: $(TOOLS) ## measure the server; ARGS= are those of tests/benchmarks/run.py
 	@PYTHONPATH=.path $(BIN)/python tests/benchmarks/run.py $(ARGS)
+
+faults: $(TOOLS) ## plant faults in the code and see the simulated world find each
+	@PYTHONPATH=.path:tests $(BIN)/python tests/simulation/planted_faults.py $(ARGS)
+
+soak: $(TOOLS) ## run agents against the server for MINUTES, with kills; ARGS="--seed 1"
+	@PYTHONPATH=.path:tests $(BIN)/python -m soak --minutes $(MINUTES) $(ARGS)
+
+mutants: $(MUTATOR) ## change domain/ in small ways and see the tests fail; ARGS="--share 0.1"
+	@build/mutants/venv/bin/python tests/mutants/generate.py . build/mutants/mutants.json
+	@PYTHONPATH=.path:tests $(BIN)/python tests/mutants/run.py build/mutants/mutants.json \
+		build/mutants/results.jsonl $(ARGS)
 
 clean: ## remove the environment and what tools left
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
@@ -61,6 +89,13 @@ $(RUNTIME): $(PINNED)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
 	@$(BIN)/python -m pip install --constraint constraints.txt \
 		--build-constraint constraints.txt --editable .
+	@touch $@
+
+# cosmic-ray knows how to mutate; its libraries stay out of the project's environment.
+$(MUTATOR): $(TOOLS)
+	@echo '== installing what mutates into build/mutants'
+	@$(BIN)/python -m venv build/mutants/venv
+	@build/mutants/venv/bin/python -m pip install --quiet cosmic-ray==8.7.0
 	@touch $@
 
 $(TOOLS): $(RUNTIME)

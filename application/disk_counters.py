@@ -14,6 +14,7 @@ class Skip(enum.Enum):
     WINDOW = "overwritten"
     BACKOFF = "after_a_failure"
     BUSY = "too_many_writes"
+    DAMAGED = "damaged_meanwhile"
 
 
 @dataclass(slots=True)

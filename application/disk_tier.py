@@ -23,6 +23,7 @@ from ..ports.catalog import AgeMark, Catalog
 from ..ports.clock import Clock
 from ..ports.engine import EngineProfile
 from ..ports.telemetry import Telemetry
+from .catalog_debt import CatalogDebt
 from .disk_counters import DiskCounters, Skip
 from .disk_offer import DiskOffer, disk_offer
 from .entry_accounts import entry_stats, holdings
@@ -46,7 +47,11 @@ class DiskLimits:
 
 
 class DiskTier:
-    """Entries on a medium, of the running arithmetic and of others. One thread at a time."""
+    """Entries on a medium, of the running arithmetic and of others. One thread at a time.
+
+    Once it is there no error of the medium or of the catalog leaves it: each is counted, and what
+    could not be recorded is not stored. `tidy` makes up for what could not be told or deleted.
+    """
 
     def __init__(
         self,
@@ -59,11 +64,14 @@ class DiskTier:
         limits: DiskLimits,
         local_day: Callable[[], str],
     ) -> None:
-        """Reads the catalog's entries; touches no object.
+        """Reads the catalog; touches no object.
 
         Args:
             fingerprint: of the running arithmetic.
             local_day: today's ISO date.
+
+        Raises:
+            StorageError: the catalog cannot be read.
         """
         self._store = store
         self._catalog = catalog
@@ -78,6 +86,8 @@ class DiskTier:
         self._in_use: Counter[EntryId] = Counter()
         self._pinned: Counter[ObjectName] = Counter()
         self._pinned_in_vain: set[ObjectName] = set()
+        self._debt = CatalogDebt(catalog, self._entry)
+        self._strays: set[ObjectName] = set()  # that could not be deleted when they should have
         self._ledger = WriteLedger(limits.guard, catalog, clock, telemetry, local_day)
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
@@ -186,7 +196,7 @@ class DiskTier:
         entry = self._index.entry(entry_id)
         if entry is not None:
             self._index.add(replace(entry, hits=entry.hits + 1, last_used_s=now_s))
-            self._tolerate(lambda: self._catalog.touch({entry_id: now_s}))
+            self._tell(entry_id, lambda: self._catalog.touch({entry_id: now_s}))
 
     def count_cold(self, chain: PromptChain, lines: Sequence[int]) -> dict[int, int]:
         """Count lines that a prefill forwards cold; their counts, this pass included."""
@@ -250,8 +260,8 @@ class DiskTier:
             self._leave(entry_id, why)
         return going is not None and self.space().free >= incoming_bytes
 
-    def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> bool:
-        """Take a new entry whose objects are durable; whether the catalog could.
+    def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> Skip | None:
+        """Take a new entry whose objects are durable; why it could not be taken, None if it was.
 
         Not where one of them was found damaged since the write began to count on it.
 
@@ -262,7 +272,7 @@ class DiskTier:
             chain: of the entry's tokens.
         """
         if not self._pinned_in_vain.isdisjoint(objects_of(entry)):
-            return False
+            return Skip.DAMAGED
         replaced = [
             older
             for older in self._index.entries()
@@ -271,15 +281,17 @@ class DiskTier:
         same = self._index.entry(entry.id)
         kept = with_anchors_of(entry, [*replaced, *([] if same is None else [same])])
         going = [older.id for older in replaced if older.id != entry.id]
+        # The drive has written them, whether the catalog takes the entry or not.
+        self.counters.bytes_written += bytes_written
+        self._tolerate(lambda: self._ledger.wrote(entry.role, bytes_written))
         if not self._tolerate(lambda: self._catalog.put(kept, going)):
-            return False
+            return Skip.FAILED
+        self._debt.settled([kept.id, *going])
         for entry_id in going:
             self._index.remove(entry_id)
         self._index.add(kept)
         self._delete_orphans([*replaced, *([] if same is None else [same])])
-        self.counters.bytes_written += bytes_written
-        self._tolerate(lambda: self._ledger.wrote(entry.role, bytes_written))
-        return True
+        return None
 
     def skipped(self, why: Skip, role: Role) -> None:
         """Something was not written."""
@@ -297,14 +309,18 @@ class DiskTier:
             self._pinned_in_vain.add(name)
         for entry in self._index.needing(name):
             rest = without(entry, name)
+            self._index.remove(entry.id)
+            # Whether the catalog can note it or not: what is damaged must not be offered again.
             if rest is None:
-                self._forget(entry)
-            elif self._tolerate(lambda rest=rest: self._catalog.put(rest)):
+                self._tell(entry.id, lambda entry=entry: self._catalog.remove([entry.id]))
+            else:
+                self._tell(entry.id, lambda rest=rest: self._catalog.put(rest))
                 self._index.add(rest)
-                self._delete_orphans([entry])
+            self._delete_orphans([entry])
 
     def tidy(self) -> int:
-        """Let expired entries go, and write the age down; how many went."""
+        """Make up for what failed, let expired entries go, write the age down; how many went."""
+        self._make_up()
         old = expired(self._holdings(), self._limits.ages, self.now_s())
         for entry_id in old:
             self._leave(entry_id, Left.EXPIRED)
@@ -329,15 +345,16 @@ class DiskTier:
             if one.name not in needed and parse_name(one.name) is not None
         ]
         for name in sorted(stray):
-            self._tolerate(lambda name=name: self._store.storage.delete(name))
+            self._delete(name)
         return len(stray)
 
     def close(self) -> None:
-        """Write the age down and let the medium go."""
+        """Write down what is owed and the age, and let the medium go."""
+        self._make_up()
         self._tolerate(
             lambda: self._catalog.set_age_mark(AgeMark(self.now_s(), self._clock.wall()))
         )
-        self._catalog.close()
+        self._tolerate(self._catalog.close)
         self._store.storage.close()
 
     def clear(self) -> int:
@@ -356,6 +373,9 @@ class DiskTier:
         else:
             self._foreign[entry.id] = entry
 
+    def _entry(self, entry_id: EntryId) -> StoredEntry | None:
+        return self._index.entry(entry_id) or self._foreign.get(entry_id)
+
     def _holdings(self) -> list[Holding]:
         return holdings(self.entries(), self._index, self._in_use)
 
@@ -367,7 +387,7 @@ class DiskTier:
         return sum(objects.values())
 
     def _leave(self, entry_id: EntryId, why: Left) -> None:
-        entry = self._index.entry(entry_id) or self._foreign.get(entry_id)
+        entry = self._entry(entry_id)
         if entry is not None and self._forget(entry):
             self.counters.evicted += 1
             self._telemetry.count(names.EVICTED, labels={"reason": why.value})
@@ -376,6 +396,7 @@ class DiskTier:
         """Out of the catalog first, then the objects that only it needed."""
         if not self._tolerate(lambda: self._catalog.remove([entry.id])):
             return False
+        self._debt.settled([entry.id])
         self._index.remove(entry.id)
         self._foreign.pop(entry.id, None)
         self._delete_orphans([entry])
@@ -386,11 +407,36 @@ class DiskTier:
         self._delete_unneeded({name for entry in entries for name in objects_of(entry)})
 
     def _delete_unneeded(self, objects: set[ObjectName]) -> None:
+        """Delete those that no entry and no write needs; what cannot be deleted now is a stray."""
+        self._strays -= objects
         gone = {
             name for name in objects if self._index.holds(name) is None and name not in self._pinned
         }
-        for name in sorted(self._catalog.unreferenced(gone) if gone else ()):
-            self._tolerate(lambda name=name: self._store.storage.delete(name))
+        free: set[ObjectName] = set()
+        if gone:
+            told = self._tolerate(lambda: free.update(self._catalog.unreferenced(gone)))
+            # The catalog may still name them for an entry that has left.
+            self._strays |= gone - free if self._debt or not told else set()
+        for name in sorted(free):
+            self._delete(name)
+
+    def _delete(self, name: ObjectName) -> None:
+        if not self._tolerate(lambda: self._store.storage.delete(name)):
+            self._strays.add(name)
+
+    def _make_up(self) -> None:
+        """Tell the catalog what it could not be told, and delete what could not be deleted."""
+        if self._debt:
+            self._tolerate(self._debt.pay)
+        self._tolerate(self._ledger.record)
+        self._delete_unneeded(set(self._strays))
+
+    def _tell(self, entry_id: EntryId, act: Callable[[], object]) -> None:
+        """Note a change of an entry in the catalog, now or later."""
+        if self._tolerate(act):
+            self._debt.settled([entry_id])
+        else:
+            self._debt.owe(entry_id)
 
     def _tolerate(self, act: Callable[[], object]) -> bool:
         """Do something with the medium; a failure of it is counted and is no fault of ours."""

@@ -45,15 +45,18 @@ class RebuildReport:
 
     Attributes:
         objects: that were looked at.
-        damaged: of these, those that cannot be read; they were moved aside.
+        damaged: of these, those that are not what was written; they were moved aside.
         entries: that the catalog holds now.
-        lost: anchors that are there, and whose rows are not, or not all.
+        lost: anchors that were read, and whose rows were not, or not all.
+        unread: of the objects, those that the medium did not give; they stay where they are, and
+            as long as there are any, the catalog is still to be made again.
     """
 
     objects: int
     damaged: int
     entries: int
     lost: int
+    unread: int = 0
 
 
 def rebuild(
@@ -65,7 +68,9 @@ def rebuild(
     """Make the catalog's entries again from the headers of all objects, of every arithmetic.
 
     For a store that nobody else uses. Entries that the catalog has, and whose objects are all
-    there, stay as they are. Damaged objects are moved aside; no object is deleted.
+    there, stay as they are. Damaged objects are moved aside; no object is deleted. One that the
+    medium does not give now may be whole: it is left for the next rebuild, and the catalog goes on
+    saying that it needs one, so that nothing is taken for a stray meanwhile.
 
     Args:
         now_s: on the age clock: when the entries count as made and used.
@@ -87,12 +92,14 @@ def rebuild(
         if entry.id not in held:
             catalog.put(entry)
             held[entry.id] = entry
-    catalog.finish_rebuild()
+    if not shelf.unread:
+        catalog.finish_rebuild()
     return RebuildReport(
         objects=len(listed),
         damaged=shelf.damaged,
         entries=len(held),
         lost=len(found) - len(grown),
+        unread=len(shelf.unread),
     )
 
 
@@ -130,12 +137,19 @@ class _Shelf:
 
     Attributes:
         anchors: those of the objects that are anchors.
-        damaged: how many are there whose headers cannot be read.
+        damaged: how many are there whose headers are not what was written.
+        unread: bytes of those that the medium did not give.
     """
 
     objects: dict[ObjectName, _Object] = field(default_factory=dict[ObjectName, _Object])
     anchors: list[_Object] = field(default_factory=list[_Object])
     damaged: int = 0
+    unread: dict[ObjectName, int] = field(default_factory=dict[ObjectName, int])
+
+    def nbytes(self, name: ObjectName) -> int | None:
+        """What an object takes on the medium; None if it is not there, or damaged."""
+        found = self.objects.get(name)
+        return self.unread.get(name) if found is None else found.nbytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,15 +183,17 @@ def read_checked_header(store: ObjectStore, stored: StoredObject) -> ObjectHeade
 
 
 def _look(store: ObjectStore, stored: StoredObject, shelf: _Shelf) -> None:
-    """Take an object up, or move it aside."""
+    """Take an object up, move it aside, or leave it for another time."""
     if parse_name(stored.name) is None:
         return  # nothing that this program writes
     try:
         header = read_checked_header(store, stored)
     except ObjectMissing:
         return
-    except (ObjectCorrupt, StorageUnavailable) as error:
-        # Where the medium has failed altogether, this raises, and nothing is concluded.
+    except StorageUnavailable:
+        shelf.unread[stored.name] = stored.nbytes
+        return
+    except ObjectCorrupt as error:
         store.storage.quarantine(stored.name, str(error))
         shelf.damaged += 1
         return
@@ -289,7 +305,4 @@ def _stored_anchor(anchor: _Object) -> StoredAnchor:
 def _is_whole(entry: StoredEntry, shelf: _Shelf) -> bool:
     """Whether all that an entry needs is there."""
     parts: Iterable[StoredBlock | StoredAnchor] = (*entry.blocks, *entry.anchors)
-    return all(
-        part.name in shelf.objects and shelf.objects[part.name].nbytes == part.nbytes
-        for part in parts
-    )
+    return all(shelf.nbytes(part.name) == part.nbytes for part in parts)

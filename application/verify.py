@@ -285,7 +285,8 @@ def _repaired(
     if report.needs_rebuild:
         mark = catalog.age_mark()
         rebuilt = rebuild(store, catalog, 0.0 if mark is None else mark.age_s)
-    deleted = _orphans(catalog, walk)
+    # A rebuild that could not read everything leaves entries out: nothing is known to be an orphan.
+    deleted = [] if catalog.needs_rebuild else _orphans(catalog, walk)
     for name in deleted:
         store.storage.delete(name)
     return replace(

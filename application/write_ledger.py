@@ -1,5 +1,6 @@
 """Whether something may be written now, what was written, and what was not."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +20,11 @@ DAYS_SHOWN: Final = 14
 
 
 class WriteLedger:
-    """The day's bytes against their budget, and a pause for a medium that fails."""
+    """The day's bytes against their budget, and a pause for a medium that fails.
+
+    The bytes stand in memory: whether something may be written is answered, and rightly, while the
+    catalog fails. What it could not take down is told it again.
+    """
 
     def __init__(
         self,
@@ -34,6 +39,9 @@ class WriteLedger:
         Args:
             catalog: keeps the bytes of each day.
             local_day: today's ISO date.
+
+        Raises:
+            StorageError: the catalog cannot be read.
         """
         self._guard = guard
         self._catalog = catalog
@@ -42,11 +50,13 @@ class WriteLedger:
         self._local_day = local_day
         self._pause_s = 0.0
         self._paused_until_s = clock.monotonic()
+        self._by_day = {day: Counter(kinds) for day, kinds in catalog.written(DAYS_SHOWN).items()}
+        self._unrecorded: Counter[tuple[str, str]] = Counter()
 
     @property
     def today(self) -> int:
         """Bytes written on this local day."""
-        return sum(self._catalog.written(1).get(self._local_day(), {}).values())
+        return self._by_day.get(self._local_day(), Counter[str]()).total()
 
     @property
     def level(self) -> str:
@@ -54,8 +64,8 @@ class WriteLedger:
         return self._guard.level(self.today).value
 
     def by_day(self) -> dict[str, dict[str, int]]:
-        """Bytes by kind on each of the last `DAYS_SHOWN` days."""
-        return {day: dict(kinds) for day, kinds in self._catalog.written(DAYS_SHOWN).items()}
+        """Bytes by kind on each of the last `DAYS_SHOWN` days that have any, newest first."""
+        return {day: dict(self._by_day[day]) for day in sorted(self._by_day, reverse=True)}
 
     def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
         """Why a write may not begin; None if it may."""
@@ -84,7 +94,24 @@ class WriteLedger:
         """
         self._telemetry.count(names.DISK_BYTES_WRITTEN, nbytes, {"role": role.value})
         if nbytes:
-            self._catalog.add_written(self._local_day(), role.value, nbytes)
+            day = self._local_day()
+            self._by_day.setdefault(day, Counter())[role.value] += nbytes
+            self._unrecorded[day, role.value] += nbytes
+            while len(self._by_day) > DAYS_SHOWN:
+                del self._by_day[min(self._by_day)]
+            self.record()
+
+    def record(self) -> None:
+        """Let the catalog take down what it could not before.
+
+        Raises:
+            StorageError: it still cannot.
+        """
+        for (day, kind), nbytes in list(self._unrecorded.items()):
+            # Of a day that is shown no more nobody asks.
+            if day in self._by_day:
+                self._catalog.add_written(day, kind, nbytes)
+            del self._unrecorded[day, kind]
 
     def skipped(self, why: Skip, role: Role) -> None:
         """Something was not written."""

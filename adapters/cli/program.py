@@ -14,6 +14,7 @@ from .chat_command import chat_command
 from .failure import Failure, UsageFailure
 from .models_command import Flags, GetModel, ListModels, models_command
 from .setting_options import SettingsCommand, config_option, setting_options
+from .simulate_command import Worlds, simulate_command
 from .verify_command import VerifyStore, verify_command
 
 EXIT_INTERRUPTED: Final = 130
@@ -31,6 +32,7 @@ class CliParts:
         list_models: the models that can be served by name; takes the same.
         get_model: makes a model present; takes its name, the same, and what shows its steps.
         verify: goes over the stored state; None leaves the command out.
+        worlds: makes what the simulation is asked of; None leaves the command out.
     """
 
     version: str
@@ -39,6 +41,7 @@ class CliParts:
     list_models: ListModels
     get_model: GetModel
     verify: VerifyStore | None = None
+    worlds: Callable[[], Worlds] | None = None
 
 
 class Program(click.Group):
@@ -84,6 +87,8 @@ def build_cli(parts: CliParts) -> click.Group:
         program.add_command(command)
     if parts.verify is not None:
         program.add_command(verify_command(parts.settings, parts.verify))
+    if parts.worlds is not None:
+        program.add_command(simulate_command(parts.worlds))
     return program
 
 

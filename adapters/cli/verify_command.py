@@ -147,6 +147,11 @@ def _repair_lines(report: "VerifyReport") -> Generator[str]:
             f"made the catalog again: {report.rebuilt.entries} entries; "
             f"{report.rebuilt.lost} anchors could not be taken up"
         )
+        if report.rebuilt.unread:
+            yield (
+                f"the drive did not give {report.rebuilt.unread} objects; "
+                "the next start of a server tries again"
+            )
     done = {
         "objects moved aside": report.damaged,
         "entries shortened": report.shortened,

@@ -1,6 +1,6 @@
 """Random histories: prompts, edits, cancels and generations never reach a wrong state.
 
-Every check is in `support.histories.History`: the state is that of its own tokens, the gate that
+Every check is in `anchorline.simulation.history.History`: the state is that of its own tokens, the gate that
 was told is true, the anchor budget holds, no copy leaks, nothing waits for ever.
 """
 
@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.domain.anchor_budget import AnchorBudget
-from support.histories import History
+from anchorline.simulation.history import History
+from support.verified import VerifiedHistory
 
 WINDOW = 256
 SALTS = st.sampled_from(["", "", "", "a", "b"])
@@ -186,3 +187,28 @@ def test_agents_that_share_a_server_never_meet_a_wrong_state(seed: int) -> None:
     for _ in range(120):
         rng.choice(agents[: rng.choice([1, 1, 3])]).act()
     history.run()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_server_that_verifies_what_it_keeps_finds_nothing_and_is_in_nobodys_way(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    history = VerifiedHistory(
+        slots=rng.choice([1, 1, 2, 3]),
+        window=WINDOW,
+        parts=list(Parts)[seed % 3],
+        row_invariant=seed % 6 == 5,
+        anchors=AnchorBudget(bytes_max=0, count_min=4, count_max=rng.choice([4, 8]), newest_kept=2),
+    )
+    agents = [Client(history, rng, salt) for salt in ("", "", "a")]
+    for _ in range(50):
+        rng.choice(agents[: rng.choice([1, 1, 3])]).act()
+        for _ in range(rng.randint(0, 40)):
+            history.step()
+    history.run()
+
+    stats = history.scheduler.stats().verify
+    assert stats is not None
+    assert stats.mismatches == {}
+    assert stats.samples > 5

@@ -1,0 +1,321 @@
+"""A scheduler over the checkable engine, with what it takes to judge every state it reaches."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from ..adapters.memory.checkable_state import Parts
+from ..adapters.memory.manual_clock import ManualClock
+from ..adapters.memory.recording_telemetry import RecordingTelemetry
+from ..adapters.memory.toy_tokenizer import ToyTokenizer
+from ..application.disk_service import DiskService
+from ..application.request import (
+    Decision,
+    Event,
+    Failed,
+    Finished,
+    GenerationRequest,
+    Written,
+)
+from ..application.scheduler import Limits, Scheduler
+from ..application.slots import Slot
+from ..domain.anchor_budget import AnchorBudget
+from ..domain.conversation import PieceKind
+from ..domain.entry import Tier
+from ..domain.grid import Span
+from ..domain.namespace import Namespace
+from ..domain.prompt import Prompt
+from ..domain.sampling import SamplingParams
+from ..domain.taint_line import Gate, Writer
+from ..domain.tokens import TokenIds, token_ids
+from .oracle import Node, Oracle, Realm
+from .violation import violated
+from .watched_engine import WatchedEngine
+
+DiskFactory: TypeAlias = Callable[
+    [WatchedEngine, ManualClock, RecordingTelemetry], DiskService | None
+]
+
+STEPS_MAX: Final = 100_000
+"""Of the scheduler, until whatever waits has been answered."""
+
+STEP_S: Final = 0.001
+"""What each step of the scheduler takes."""
+
+
+class History:
+    """Runs requests and checks, at every forward and after every step, what must hold there.
+
+    Attributes:
+        oracle: outlives the process: what was left on a medium is known after a restart.
+        started: decisions by request, in the order in which prefills began.
+        read: prompt tokens forwarded, by request.
+        sequences: what stood in its slot when a request ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots: int = 1,
+        window: int = 256,
+        grid: int = 8,
+        vocabulary: int = 97,
+        anchors: AnchorBudget | None = None,
+        parts: Parts = Parts.HYBRID,
+        row_invariant: bool = False,
+        cache_enabled: bool = True,
+        queue_max: int = 64,
+        disk: DiskFactory | None = None,
+        clock: ManualClock | None = None,
+        oracle: Oracle | None = None,
+        weights: str = "one",
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.telemetry = RecordingTelemetry()
+        self.oracle = oracle or Oracle(parts, row_invariant=row_invariant)
+        self._weights = weights
+        self.engine = WatchedEngine(
+            self.oracle,
+            self,
+            slots=slots,
+            window=window,
+            grid=grid,
+            vocabulary=vocabulary,
+            parts=parts,
+            row_invariant=row_invariant,
+        )
+        self.anchors = anchors or AnchorBudget(bytes_max=0, count_min=6)
+        self.tokenizer = ToyTokenizer()
+        self.disk = None if disk is None else disk(self.engine, self.clock, self.telemetry)
+        self.scheduler = Scheduler(
+            self.engine,
+            self.tokenizer,
+            self.clock,
+            self.telemetry,
+            Limits(queue_max=queue_max, anchors=self.anchors, cache_enabled=cache_enabled),
+            self.disk,
+        )
+        self.events: dict[str, list[Event]] = {}
+        self.requests: dict[str, GenerationRequest] = {}
+        self.sequences: dict[str, TokenIds] = {}
+        self.started: dict[str, Decision] = {}
+        self.read: Counter[str] = Counter()
+        self._held: list[Namespace | None] = [None] * slots
+
+    # --- asking -----------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 4,
+        salt: str = "",
+        adapter: str = "",
+        sampling: SamplingParams | None = None,
+        stop: tuple[str, ...] = (),
+        last_user: int = 0,
+        first_answer: int | None = None,
+        session: str | None = None,
+    ) -> str:
+        """Queue a prompt of ids; the request's id.
+
+        Raises:
+            QueueFull, Draining: as the scheduler says.
+        """
+        prompt_ids = token_ids(list(ids))
+        request = GenerationRequest(
+            id=f"r{len(self.requests)}",
+            prompt=Prompt(prompt_ids, prompt_ids, last_user=last_user, first_answer=first_answer),
+            namespace=Namespace(salt=salt, adapter=adapter),
+            sampling=sampling or SamplingParams(),
+            max_tokens=min(max_tokens, self.engine.profile.window - len(prompt_ids)),
+            stop=stop,
+            chat=False,
+            opens_reasoning=False,
+            tools=False,
+            ignore_end=True,
+            session=session,
+            arrived_s=self.clock.monotonic(),
+        )
+        self.requests[request.id] = request
+        events = self.events.setdefault(request.id, [])
+        self.scheduler.submit(request, events.append)
+        return request.id
+
+    def step(self) -> bool:
+        """One step of the scheduler, and all checks."""
+        before = self._running()
+        worked = self.scheduler.step()
+        self.clock.advance(STEP_S)
+        now = self._running()
+        for slot in self.scheduler.slots:
+            self._check_bounds(slot)
+            self._held[slot.index] = slot.resident.namespace if slot.resident.length else None
+            # Every forward is judged where it happens: what stands idle can wait until all is.
+            if not now and (before or not worked):
+                self.check(slot)
+        for request_id, slot in before.items():
+            if slot.running is None and self.finished(request_id) is not None:
+                self.sequences[request_id] = slot.resident.ids.copy()
+        return worked
+
+    def cancel(self, request_id: str) -> None:
+        """The client leaves."""
+        answered = self.ended(request_id)
+        self.scheduler.cancel(request_id)
+        if not self.ended(request_id):
+            violated("progress", f"{request_id} was cancelled, and its client is not told")
+        for slot in self.scheduler.slots:
+            at_work = slot.running or slot.preparing
+            if at_work is not None and at_work.request.id == request_id:
+                violated("progress", f"{request_id} was cancelled, and goes on")
+        finished = self.finished(request_id)
+        if finished is not None and not answered and request_id not in self.started:
+            # It was placed, and begun, without a single forward.
+            self._count(self.requests[request_id], finished.decision)
+
+    def run(self) -> None:
+        """Step until nothing waits or runs."""
+        for _ in range(STEPS_MAX):
+            if self.scheduler.idle:
+                return
+            self.step()
+        violated("progress", f"a request waits after {STEPS_MAX} steps")
+
+    def ask(self, ids: Sequence[int], **how: object) -> Finished:
+        """Submit and run to the end."""
+        request_id = self.submit(ids, **how)  # type: ignore[arg-type]
+        self.run()
+        finished = self.finished(request_id)
+        assert finished is not None, self.events[request_id]
+        return finished
+
+    def ends(self) -> None:
+        """The process ends: what has begun without a forward has begun all the same."""
+        for slot in self.scheduler.slots:
+            if slot.running is not None and slot.running.request.id not in self.started:
+                self._count(slot.running.request, slot.running.decision)
+
+    # --- what came of it --------------------------------------------------------------------------
+
+    def finished(self, request_id: str) -> Finished | None:
+        """The last event, if the request has ended as it should."""
+        last = self.events[request_id][-1] if self.events[request_id] else None
+        return last if isinstance(last, Finished) else None
+
+    def failed(self, request_id: str) -> Failed | None:
+        """The last event, if the request has failed."""
+        last = self.events[request_id][-1] if self.events[request_id] else None
+        return last if isinstance(last, Failed) else None
+
+    def ended(self, request_id: str) -> bool:
+        """Whether the client has been told how it ended; no more than once.
+
+        Raises:
+            Violation: it was told more than that.
+        """
+        last = [one for one in self.events[request_id] if isinstance(one, Finished | Failed)]
+        if len(last) > 1 or (last and self.events[request_id][-1] is not last[0]):
+            violated("progress", f"{request_id} goes on after its last event")
+        return bool(last)
+
+    def text(self, request_id: str) -> str:
+        """The content a request has written."""
+        return "".join(
+            piece.text
+            for event in self.events[request_id]
+            if isinstance(event, Written)
+            for piece in event.pieces
+            if piece.kind is PieceKind.CONTENT
+        )
+
+    # --- the checks -------------------------------------------------------------------------------
+
+    def check(self, slot: Slot) -> None:
+        """Everything that must hold of a slot between two steps."""
+        self._check_bounds(slot)
+        resident, state = slot.resident, self.engine.slots[slot.index]
+        if resident.length and slot.preparing is None and state.length == resident.length:
+            self._check_tokens(slot, self.engine.node_of(slot.index, self._realm(slot)))
+
+    def _check_bounds(self, slot: Slot) -> None:
+        """The slot's anchors are as many as may be, each over its rows, and no copy leaks."""
+        resident, state = slot.resident, self.engine.slots[slot.index]
+        anchors, end = resident.anchors, resident.end
+        if len(anchors) > resident.capacity:
+            violated("budget", f"{len(anchors)} anchors where {resident.capacity} may stand")
+        live, _ = state.captured()
+        if live > len(anchors) + 1:
+            violated("leak", f"{live} copies of sections for {len(anchors)} anchors and an end")
+        lines = [anchor.line for anchor in anchors]
+        if lines != sorted(set(lines)) or (lines and lines[-1] > resident.length):
+            violated("state", f"anchors {lines} over {resident.length} rows")
+        if end is not None and end.line > resident.length:
+            violated("state", f"an end at {end.line} over {resident.length} rows")
+
+    def about_to_forward(self, slot: int, span: Span, ids: TokenIds, writer: Writer) -> Realm:
+        """Take a forward's start: it must be of the request that runs there."""
+        running = self.scheduler.slots[slot].running
+        if running is None:
+            violated("state", f"a forward in slot {slot}, where nothing runs")
+        request = running.request
+        if writer is Writer.PREFILL and not (
+            span.end <= len(request.prompt)
+            and bytes(request.prompt.ids[span.start : span.end]) == bytes(ids)
+        ):
+            violated("state", f"tokens that are not the prompt's are forwarded at {span.start}")
+        if request.id not in self.started:
+            self._began(slot, request, running.decision, span.start)
+        return Realm(self._weights, request.namespace)
+
+    def forwarded(self, slot: int, node: Node, writer: Writer) -> None:
+        """Judge a prefill that has come to its end: the gate that was told must be true."""
+        running = self.scheduler.slots[slot].running
+        assert running is not None
+        prompt, decision = running.request.prompt, running.decision
+        if writer is Writer.PREFILL:
+            parent = node.parent.line if node.parent else 0
+            self.read[running.request.id] += node.line - parent
+        if writer is Writer.PREFILL and node.line == len(prompt):
+            self._judge(node, prompt.ids, decision)
+
+    def _began(self, slot: int, request: GenerationRequest, decision: Decision, start: int) -> None:
+        """A request's first forward: what was told of its start is true."""
+        self._count(request, decision)
+        if decision.cached + decision.reread != len(request.prompt):
+            violated("sum", f"{decision} of a prompt of {len(request.prompt)}")
+        if decision.cached != start:
+            violated("sum", f"told {decision.cached} cached, and the prefill starts at {start}")
+        if (decision.gate is Gate.COLD) != (start == 0):
+            violated("gate", f"told {decision.gate.value} at line {start}")
+        before = self._held[slot]
+        if decision.tier is Tier.SLOT and before not in (None, request.namespace):
+            violated("namespace", f"state crossed from {before} to {request.namespace}")
+
+    def _count(self, request: GenerationRequest, decision: Decision) -> None:
+        """A prefill has begun, and has all its prompt above the line to forward."""
+        self.started[request.id] = decision
+        self.oracle.begun_cold(
+            request.namespace, request.prompt.ids, self.engine.profile.grid, decision.cached
+        )
+
+    def _judge(self, node: Node, prompt: TokenIds, decision: Decision) -> None:
+        profile = self.engine.profile
+        cold = self.oracle.cold(node.realm, prompt, profile.grid)
+        if node.tokens != cold.tokens:
+            violated("state", "the state is of other tokens than the prompt's")
+        if decision.gate is not Gate.PRESERVED and node.key != cold.key:
+            violated("gate", f"told {decision.gate.value}, and is not equal to a cold prefill")
+        if decision.gate is Gate.PRESERVED and profile.row_invariant:
+            violated("gate", "told preserved, where every row is any cold prefill's")
+
+    def _check_tokens(self, slot: Slot, node: Node) -> None:
+        """The state in place is the state of the tokens the cache believes it to be of."""
+        if node.tokens != self.oracle.hashed(slot.resident.ids):
+            violated("state", f"slot {slot.index} holds the state of other tokens than it says")
+
+    def _realm(self, slot: Slot) -> Realm:
+        return Realm(self._weights, slot.resident.namespace)
+
+    def _running(self) -> dict[str, Slot]:
+        return {slot.running.request.id: slot for slot in self.scheduler.slots if slot.running}

@@ -1,0 +1,198 @@
+"""The checkable engine with the oracle beside it: no forward goes on from what never was."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ..adapters.memory.checkable_engine import CheckableEngine
+from ..adapters.memory.checkable_state import CheckableState, Parts, fold
+from ..domain.grid import Span
+from ..domain.sampling import Logits
+from ..domain.taint_line import Writer
+from ..domain.tokens import TokenIds, token_ids
+from ..ports.engine import DecodeInput
+from .oracle import Node, Oracle, Realm
+from .violation import violated
+
+
+class Watcher(Protocol):
+    """Who knows what each forward is for."""
+
+    def about_to_forward(self, slot: int, span: Span, ids: TokenIds, writer: Writer) -> Realm:
+        """A forward begins; whose state it must go on from."""
+        ...
+
+    def forwarded(self, slot: int, node: Node, writer: Writer) -> None:
+        """It has run to its end, and left an honest state."""
+        ...
+
+
+class WatchedEngine(CheckableEngine):
+    """Holds every state before and after a forward against the oracle's, byte for byte."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        watcher: Watcher,
+        *,
+        slots: int,
+        window: int,
+        grid: int,
+        vocabulary: int,
+        parts: Parts,
+        row_invariant: bool,
+    ) -> None:
+        """Makes an engine whose slots are empty."""
+        super().__init__(
+            slots=slots,
+            window=window,
+            grid=grid,
+            vocabulary=vocabulary,
+            parts=parts,
+            row_invariant=row_invariant,
+        )
+        self._oracle = oracle
+        self._watcher = watcher
+        self._readers = [StateReader(state, oracle) for state in self.slots]
+
+    def prefill(self, slot: int, chunk: TokenIds) -> Logits:
+        node = self._before(slot, chunk, Writer.PREFILL)
+        logits = super().prefill(slot, chunk)
+        self._after(slot, node, chunk, Writer.PREFILL)
+        return logits
+
+    def decode(self, inputs: Sequence[DecodeInput]) -> Sequence[Logits]:
+        begun = [
+            (one.slot, ids, self._before(one.slot, ids, Writer.DECODE))
+            for one in inputs
+            for ids in [token_ids([one.token])]
+        ]
+        logits = super().decode(inputs)
+        for slot, ids, node in begun:
+            self._after(slot, node, ids, Writer.DECODE)
+        return logits
+
+    def node_of(self, slot: int, realm: Realm) -> Node:
+        """The honest state that stands in a slot.
+
+        Raises:
+            Violation: it is no state that was ever left in this realm.
+        """
+        return self._readers[slot].node(realm)
+
+    def _before(self, slot: int, ids: TokenIds, writer: Writer) -> Node:
+        start = self.slots[slot].length
+        realm = self._watcher.about_to_forward(slot, Span(start, start + len(ids)), ids, writer)
+        return self._readers[slot].node(realm)
+
+    def _after(self, slot: int, node: Node, ids: TokenIds, writer: Writer) -> None:
+        child = self._oracle.child(node, ids, writer)
+        self._oracle.left(child)
+        if self._readers[slot].node(node.realm).key != child.key:
+            violated("state", f"slot {slot} holds another state than its forwards lead to")
+        self._watcher.forwarded(slot, child, writer)
+
+
+class StateReader:
+    """Tells which honest state stands in a slot."""
+
+    def __init__(self, state: CheckableState, oracle: Oracle) -> None:
+        """Takes a slot's state; it is read through its port only."""
+        self._state = state
+        self._oracle = oracle
+        window = state.window
+        self._rows = _Rows(window)
+        self._honest = _Rows(window)
+        self._path: dict[int, Node] = {}
+        self._words = {
+            "tokens": np.zeros(1, np.uint64),
+            "bits_after": np.zeros(1, np.uint64),
+            "count": np.zeros(1, np.int64),
+        }
+        self._section_bytes = {name: word.view(np.uint8) for name, word in self._words.items()}
+
+    def node(self, realm: Realm) -> Node:
+        """Which it is; every byte has been compared.
+
+        Raises:
+            Violation: it is none that was ever left in this realm.
+        """
+        line = self._state.length
+        if self._state.layout.views and line:
+            self._state.export_rows(Span(0, line), self._rows.as_bytes(line))
+        if line == 0:
+            return self._oracle.root(realm)
+        tokens, bits_after = self._figures(line)
+        node = self._oracle.known(realm, line, tokens, bits_after)
+        if node is None:
+            violated("state", f"the state at line {line} is none that was ever left in {realm}")
+        if self._state.layout.views:
+            self._show(node)
+            if not self._rows.equals(self._honest, line):
+                violated("state", f"rows below line {line} are not those of the state's history")
+        return node
+
+    def _figures(self, line: int) -> tuple[int, int]:
+        if self._state.layout.sections:
+            self._state.export_sections(self._section_bytes)
+            if int(self._words["count"][0]) != line:
+                violated("state", f"sections of line {self._words['count'][0]} at line {line}")
+            return int(self._words["tokens"][0]), int(self._words["bits_after"][0])
+        return int(self._rows.prefix[line - 1]), self._rows.bits_after(line)
+
+    def _show(self, node: Node) -> None:
+        """Lay the honest rows out, from where the last ones are still right."""
+        new: list[Node] = []
+        at: Node | None = node
+        while at is not None and at.line and self._path.get(at.line) is not at:
+            new.append(at)
+            at = at.parent
+        kept = 0 if at is None else at.line
+        if new:
+            self._path = {line: one for line, one in self._path.items() if line <= kept}
+        for one in reversed(new):
+            self._honest.write(one)
+            self._path[one.line] = one
+
+
+class _Rows:
+    """The views of a slot, as far as the window goes."""
+
+    def __init__(self, window: int) -> None:
+        self.prefix = np.zeros(window, np.uint64)
+        self.bits = np.zeros(window, np.uint64)
+        self.writer = np.zeros(window, np.uint8)
+        self._bytes = {
+            "prefix": self.prefix.view(np.uint8),
+            "bits": self.bits.view(np.uint8),
+            "writer": self.writer,
+        }
+
+    def as_bytes(self, line: int) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.uint8]]"]:
+        """Buffers for the rows below `line`."""
+        found = self._bytes
+        return {
+            "prefix": found["prefix"][: 8 * line],
+            "bits": found["bits"][: 8 * line],
+            "writer": found["writer"][:line],
+        }
+
+    def write(self, node: Node) -> None:
+        """The rows of a node's last forward."""
+        start = node.line - len(node.prefix)
+        self.prefix[start : node.line] = node.prefix
+        self.bits[start : node.line] = node.bits
+        self.writer[start : node.line] = node.mark
+
+    def equals(self, other: "_Rows", line: int) -> bool:
+        """Whether the rows below `line` are the same."""
+        return (
+            np.array_equal(self.bits[:line], other.bits[:line])
+            and np.array_equal(self.prefix[:line], other.prefix[:line])
+            and np.array_equal(self.writer[:line], other.writer[:line])
+        )
+
+    def bits_after(self, line: int) -> int:
+        """What an engine without sections goes on from."""
+        return fold(int(self.bits[line - 1]))

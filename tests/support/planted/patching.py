@@ -1,0 +1,114 @@
+"""How a fault is planted: a function of the real code is replaced, and put back afterwards."""
+
+import sys
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.simulation.traits import Traits
+
+Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Makes what plants a fault while it is entered."""
+
+
+def as_drawn(traits: Traits) -> Traits:
+    """The world of the seed."""
+    return traits
+
+
+def many_slots(traits: Traits) -> Traits:
+    """One where batches are forwarded, and forwards fail."""
+    return replace(traits, slots=3, clients=6, damage=3.0, queue=8)
+
+
+def one_head(traits: Traits) -> Traits:
+    """One whose clients all begin alike, so that heads are written."""
+    return replace(traits, heads=1, clients=4, parts=Parts.HYBRID, row_invariant=False)
+
+
+def little_written(traits: Traits) -> Traits:
+    """One whose drive is spared."""
+    return replace(one_head(traits), day_bytes=1 << 18, share_bytes=1 << 22)
+
+
+def rough(traits: Traits) -> Traits:
+    """One where processes end all the time, over a sound and large medium."""
+    return replace(traits, crashes=6.0, damage=0.0, share_bytes=1 << 24, disk=True)
+
+
+def damaged(traits: Traits) -> Traits:
+    """One whose medium is small, and often changes what it holds."""
+    return replace(traits, damage=4.0, share_bytes=1 << 19, disk=True)
+
+
+def one_head_and_rough(traits: Traits) -> Traits:
+    """One whose clients begin alike on a machine that starts again and again."""
+    return replace(rough(one_head(traits)), clients=2)
+
+
+def failing_reads(traits: Traits) -> Traits:
+    """One where the same tokens are read again and again, now from the medium and now cold."""
+    large = replace(traits, damage=4.0, share_bytes=1 << 24, day_bytes=1 << 40, disk=True)
+    hybrid = replace(large, parts=Parts.HYBRID, row_invariant=False, cache=True)
+    return replace(hybrid, slots=1, clients=2, anchors=3, newest=2, crashes=1.0)
+
+
+def without_rows(traits: Traits) -> Traits:
+    """One whose state is sections alone: all rows are equal there."""
+    return replace(traits, parts=Parts.RECURRENT, row_invariant=False, damage=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A fault that a programmer could have made.
+
+    Attributes:
+        mistake: what the programmer would have done.
+        where: the function that is replaced, under the package.
+        world: what the seed's world is made to be, where few worlds can show the fault.
+        tolerated: rules that the circumstances break by themselves, so that they prove nothing.
+    """
+
+    name: str
+    mistake: str
+    where: str
+    plant: Plant
+    world: Callable[[Traits], Traits] = as_drawn
+    tolerated: frozenset[str] = frozenset()
+
+    def traits(self, seed: int) -> Traits:
+        """Of the world that is to show the fault."""
+        return self.world(Traits.draw(seed))
+
+
+@contextmanager
+def replaced(owner: object, name: str, faulty: object) -> Generator[None]:
+    """A class or module whose own attribute is another one."""
+    original: object = vars(owner)[name]
+    setattr(owner, name, faulty)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+@contextmanager
+def everywhere(name: str, original: object, faulty: object) -> Generator[None]:
+    """A function that is another one in every module of the package that has imported it."""
+    with ExitStack() as stack:
+        for module_name, module in list(sys.modules.items()):
+            is_ours = module_name.partition(".")[0] == "anchorline"
+            if is_ours and vars(module).get(name) is original:
+                stack.enter_context(replaced(module, name, faulty))
+        yield
+
+
+@contextmanager
+def together(*plants: AbstractContextManager[None]) -> Generator[None]:
+    """Faults that are one: each alone would be caught by the other's check."""
+    with ExitStack() as stack:
+        for plant in plants:
+            stack.enter_context(plant)
+        yield

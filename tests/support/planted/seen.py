@@ -1,0 +1,89 @@
+"""Where each planted fault was found soonest: what `make faults` tries first, and tests run."""
+
+from typing import Final, NamedTuple
+
+
+class Seen(NamedTuple):
+    """A world that catches a fault.
+
+    Attributes:
+        rule: that is broken.
+        step: at which it is.
+    """
+
+    rule: str
+    seed: int
+    step: int
+
+
+SEEN: Final[dict[str, Seen]] = {
+    "tokens not compared": Seen("state", 4, 3),
+    "anchor before the forward": Seen("state", 2, 2),
+    "failed forward kept": Seen("state", 1, 19),
+    "one slot of a failed batch": Seen("state", 2, 93),
+    "sections aliased": Seen("state", 2, 2),
+    "sections of another line": Seen("state", 2, 2),
+    "view forgotten": Seen("state", 4, 0),
+    "wrong taint after a resume": Seen("gate", 0, 11),
+    "written over clean rows": Seen("gate", 0, 4),
+    "preserved told bitwise": Seen("gate", 0, 3),
+    "clean end told bitwise": Seen("gate", 0, 3),
+    "end of a state that went on": Seen("reread", 2, 1),
+    "anchors outlive their rows": Seen("state", 4, 1),
+    "anchors not released": Seen("leak", 4, 1),
+    "nothing left to forward": Seen("fault", 4, 16),
+    "grid from the resume point": Seen("fault", 4, 10),
+    "namespace ignored": Seen("state", 4, 5),
+    "request dropped": Seen("progress", 0, 9),
+    "cancelled prefill goes on": Seen("progress", 2, 55),
+    "negative counter": Seen("fault", 4, 10),
+    "unread counted as read": Seen("counter", 2, 56),
+    "resumed counted as cold": Seen("counter", 4, 7),
+    "tainted heads": Seen("gate", 0, 101),
+    "lend not given back": Seen("leak", 1, 59),
+    "reads not taken back": Seen("leak", 1, 85),
+    "flush always durable": Seen("durable", 4, 17),
+    "staging buffer reused": Seen("damage", 4, 7),
+    "staging buffer not given back": Seen("leak", 4, 12),
+    "no fence": Seen("fault", 4, 3),
+    "catalog before objects": Seen("durable", 0, 11),
+    "transaction left open": Seen("durable", 4, 8),
+    "flush before the commit": Seen("durable", 4, 8),
+    "newest end not saved": Seen("durable", 5, 3),
+    "end lost when merged": Seen("durable", 4, 8),
+    "saved by reference": Seen("damage", 2, 6),
+    "saved as clean": Seen("gate", 0, 10),
+    "sections in place saved": Seen("state", 2, 2),
+    "stored tokens not compared": Seen("state", 5, 75),
+    "in place by its tokens": Seen("state", 6, 183),
+    "sums and checksums not checked": Seen("state", 2, 126),
+    "view not restored": Seen("damage", 4, 7),
+    "view not restored, sums of what was read": Seen("state", 4, 7),
+    "anchors kept over an import": Seen("state", 2, 25),
+    "damaged entry kept": Seen("progress", 4, 27),
+    "anchors kept above damage": Seen("damage", 4, 27),
+    "file not synced": Seen("durable", 6, 25),
+    "directory not synced": Seen("durable", 6, 25),
+    "budget ignored during writes": Seen("budget", 1, 19),
+    "stale index after a delete": Seen("durable", 1, 16),
+    "referenced block deleted": Seen("durable", 4, 8),
+    "counted-on block deleted": Seen("durable", 0, 9),
+    "orphans stay": Seen("leak", 0, 13),
+    "namespace not in the key": Seen("counter", 4, 5),
+    "weights not in the fingerprint": Seen("state", 4, 72),
+    "foreign entries offered": Seen("index", 4, 65),
+    "newest conversation first": Seen("retention", 6, 15),
+    "age by the wall clock": Seen("retention", 11, 220),
+    "write guard ignored": Seen("guard", 0, 27),
+    "no rebuild": Seen("durable", 0, 17),
+}
+
+ESCAPED: Final[frozenset[str]] = frozenset(
+    {
+        "merged without the taint",
+        "quarantined object trusted",
+        "rebuilt by tokens",
+        "temporary and quarantined not counted",
+    }
+)
+"""Faults that no world of some thousands of steps has caught yet."""
