@@ -387,8 +387,13 @@ def test_the_reader_of_the_format_document_reads_what_a_server_wrote(
         for _, _, raw, plain, weighted in parts.values():
             assert sums_of(np.frombuffer(raw, dtype=np.uint8)) == Sums(plain, weighted)
         read.append((path, header))
+        assert path.stem.endswith(names["chain_of"](header, parts))
 
+    blocks = {path.stem for path, header in read if header["kind"] == "block"}
     for path, header in read:
+        below = header["previous"] if header["kind"] == "block" else header["key"]
+        rows = header["start"] if header["kind"] == "block" else header["end"]
+        assert rows == 0 or f"{below}-{header['below']}" in blocks
         assert header["token_ids"][: 200 - header["start"]] == tuple(
             prompt[header["start"] : header["end"]]
         )

@@ -1,7 +1,7 @@
 """Random histories: prompts, edits, cancels and generations never reach a wrong state.
 
-Every check is in `anchorline.simulation.history.History`: the state is that of its own tokens, the gate that
-was told is true, the anchor budget holds, no copy leaks, nothing waits for ever.
+Every check is in `anchorline.simulation.history.History`: the state is that of its own tokens, the
+gate that was told is true, the anchor budget holds, no copy leaks, nothing waits for ever.
 """
 
 import random

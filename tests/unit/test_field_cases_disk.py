@@ -61,8 +61,9 @@ from anchorline.domain.sums import sums_of
 from anchorline.domain.tokens import token_ids
 from anchorline.ports import telemetry as names
 from anchorline.ports.block_storage import ObjectName
+from anchorline.simulation.box import GRID, Box
+from anchorline.simulation.oracle import Oracle
 from support.disk_use import disk_use
-from support.stores import GRID, Box
 from support.tiny_tokenizer import CHATML, FORGETFUL, byte_level, saved
 
 
@@ -448,13 +449,15 @@ class DirectoryBox(Box):
     root: Path = Path()
 
     def __post_init__(self) -> None:
+        self.lives = 0
+        self.oracle = Oracle(self.parts, row_invariant=self.row_invariant)
         self.open()
 
     def open(self) -> None:
         storage = NvmeStorage(self.root, bytes_max=self.shares.pool)
         self.storage = cast("CrashableStorage", storage)
         self.catalog = cast("MemoryCatalog", SqliteCatalog(self.root / "catalog.db"))
-        self.server = self._start()
+        self.server = self.start()
 
 
 # Case 32.

@@ -16,6 +16,7 @@ from anchorline.domain.entry import Role, Source, Tier
 from anchorline.domain.errors import StorageUnavailable
 from anchorline.domain.stored_entry import ObjectName, StoredEntry
 from anchorline.domain.taint_line import Gate
+from anchorline.ports.block_storage import BlockStorage
 from anchorline.simulation.box import GRID, Box
 
 TURNS = 5
@@ -43,6 +44,19 @@ def lose_catalog(box: Box) -> RebuildReport:
     report = rebuild(ObjectStore(box.storage, PlainCodec()), box.catalog, now_s=7.0)
     box.kill()
     return report
+
+
+class _Withholding(FaultyStorage):
+    """Fails to read one object's header, as a drive does that times out."""
+
+    def __init__(self, inner: BlockStorage, name: ObjectName) -> None:
+        super().__init__(inner, seed=0)
+        self._name = name
+
+    def header(self, name: ObjectName, nbytes: int) -> bytes:
+        if name == self._name:
+            raise StorageUnavailable(f"reading {name} failed (simulated)")
+        return super().header(name, nbytes)
 
 
 def essence(entry: StoredEntry) -> object:
@@ -495,6 +509,45 @@ def test_a_medium_that_fails_leaves_the_catalog_to_be_rebuilt() -> None:
 
     assert catalog.needs_rebuild
     assert box.names == before
+
+
+@pytest.mark.parametrize("in_catalog", [False, True])
+def test_an_object_that_the_drive_does_not_give_stays_and_comes_back_with_the_next_start(
+    in_catalog: bool,
+) -> None:
+    box = Box()
+    sequence = converse(box)
+    box.flush()
+    before = set(box.names)
+    (entry,) = box.catalog.entries()
+    unread = entry.blocks[-2].name
+    box.catalog = MemoryCatalog()
+    if in_catalog:
+        box.catalog.put(entry)
+    store = ObjectStore(_Withholding(box.storage, unread), PlainCodec())
+    report = rebuild(store, box.catalog, now_s=7.0)
+    kept_meanwhile = set(box.names)
+    box.kill()  # and a rebuild that reads everything
+
+    assert (report.damaged, report.unread) == (0, 1)
+    assert kept_meanwhile == set(box.names) == before
+    assert not box.catalog.needs_rebuild
+    assert box.server.ask([*sequence, 1]).decision.cached == len(sequence)
+
+
+def test_a_start_that_could_not_read_everything_takes_nothing_for_a_stray() -> None:
+    box = Box()
+    converse(box)
+    box.flush()
+    before = set(box.names)
+    (entry,) = box.catalog.entries()
+    unread = entry.blocks[0].name
+    box.medium = lambda storage: _Withholding(storage, unread)
+    box.lose_catalog()
+
+    assert box.disk.tier.entries() == ()
+    assert box.catalog.needs_rebuild
+    assert set(box.names) == before
 
 
 # --- random lives ---------------------------------------------------------------------------------
