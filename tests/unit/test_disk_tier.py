@@ -1,13 +1,17 @@
 """What a conversation and its head cost after a restart, an eviction, damage."""
 
+from functools import partial
+
 import pytest
 
 from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.application.entry_ids import entry_id
 from anchorline.application.request import Decision
 from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Role, Source, Tier
 from anchorline.domain.errors import StorageFull
 from anchorline.domain.taint_line import Gate
+from anchorline.domain.write_guard import WriteCause
 from anchorline.ports.block_storage import ObjectName
 from anchorline.simulation.box import GRID, Box
 
@@ -372,3 +376,45 @@ def test_a_prefill_that_was_cancelled_above_the_last_end_is_saved_up_to_its_last
     assert box.flush().durable
     box.kill()
     assert box.server.ask(longer).decision.cached == reached > len(sequence)
+
+
+def test_a_save_that_was_cut_short_is_an_entry_of_what_it_holds() -> None:
+    box = Box(staging_count=64)
+    box.server.ask(ids(0, 60), max_tokens=4)
+    (slot,) = box.server.scheduler.slots
+    write = box.disk.conversations.save(0, slot.resident, None, WriteCause.EVICTION)
+    assert write is not None
+    while len(write.work.names) < 7:
+        box.disk.writes.step()
+    box.disk.writes.fence(0, 4 * GRID)
+    box.settle()
+
+    (entry,) = box.disk.tier.entries()
+    assert write.work.dropped
+    assert entry.id == entry_id(entry.role, entry.fingerprint, entry.anchors[-1].key)
+    assert box.disk.conversations.is_dirty(slot.resident)
+
+
+def test_a_conversation_that_is_being_saved_is_not_saved_twice() -> None:
+    box = Box()
+    box.server.ask(ids(0, 60), max_tokens=4)
+    (slot,) = box.server.scheduler.slots
+    save = partial(box.disk.conversations.save, 0, slot.resident, None)
+    first = save(WriteCause.EVICTION)
+    again = save(WriteCause.STOP)
+    pending = box.disk.writes.pending
+
+    assert again is first is not None
+    assert pending == 1
+    assert box.flush().durable
+
+
+def test_a_conversation_whose_save_was_cut_short_is_saved_again() -> None:
+    box = Box()
+    box.server.ask(ids(0, 60), max_tokens=4)
+    (slot,) = box.server.scheduler.slots
+    cut = box.disk.conversations.save(0, slot.resident, None, WriteCause.EVICTION)
+    box.disk.writes.fence(0, 4 * GRID)
+
+    assert box.disk.conversations.save(0, slot.resident, None, WriteCause.STOP) is not cut
+    assert box.flush().durable

@@ -67,6 +67,12 @@ def test_a_conversation_continues_one_whose_tokens_it_begins_with() -> None:
     assert not continues(older, longer, a_chain(19))
 
 
+def test_an_entry_that_became_shorter_does_not_continue_one_that_reaches_further() -> None:
+    cut_short, older = an_entry(16, [16]), an_entry(19, [16, 19], ends=True)
+
+    assert not continues(cut_short, older, a_chain(30))
+
+
 def test_rows_of_another_history_are_not_continued() -> None:
     assert not continues(an_entry(30, [24]), an_entry(19, [16], history="two"), a_chain(30))
 

@@ -1,7 +1,10 @@
 """State that is about to be read, is being read, or is being written, beside state that leaves."""
 
+from dataclasses import replace
+
 from anchorline.application.disk_counters import Skip
 from anchorline.domain.disk_retention import Shares
+from anchorline.domain.entry import EntryId
 from anchorline.domain.stored_entry import StoredEntry
 from anchorline.ports import telemetry as names
 from anchorline.simulation.box import Box
@@ -92,3 +95,21 @@ def test_no_write_that_was_begun_fails_for_want_of_room_that_another_one_took() 
     assert (report.failed, report.saved > 0) == (0, True)
     full = {"reason": Skip.FULL.value, "role": "conversation"}
     assert box.server.telemetry.counted(names.WRITES_SKIPPED, full) == 0
+
+
+def test_an_entry_is_there_with_all_that_it_needed_or_it_is_not() -> None:
+    box = Box()
+    entry = kept(box, ids(0, 60))
+    index = box.disk.tier.index
+    twin = replace(entry, id=EntryId("another of the same objects"))
+    cut = replace(entry, blocks=entry.blocks[:-1], anchors=entry.anchors[:-1], end=None)
+
+    index.add(twin)
+    with_both = index.has(entry), index.has(twin)
+    index.remove(entry.id)
+    with_one = index.has(entry), index.has(twin)
+    index.remove(twin.id)
+    index.add(cut)
+
+    assert (with_both, with_one) == ((True, True), (False, True))
+    assert (index.has(entry), index.has(cut)) == (False, True)

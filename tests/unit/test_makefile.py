@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ def checkout(tmp_path: Path) -> Path:
     """A tree whose environment is made, and whose programs only write what they were given."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
-    for name in ("anchorline", "python", "ruff", "basedpyright", "lint-imports", "pytest"):
+    tools = ("anchorline", "python", "ruff", "basedpyright", "lint-imports", "coverage", "pytest")
+    for name in tools:
         program(tmp_path / ".venv/bin" / name, f'echo "{name} $*"')
     for name in (".runtime-installed", ".tools-installed"):
         (tmp_path / ".venv" / name).touch()
@@ -42,7 +44,7 @@ def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_make_alone_lists_the_targets(checkout: Path) -> None:
     output = make(checkout).stdout
-    for target in ("serve", "test", "format", "bench", "clean", "help"):
+    for target in ("serve", "test", "format", "bench", "soak", "mutants", "clean", "help"):
         assert f"  make {target} " in output
 
 
@@ -90,9 +92,32 @@ def test_test_announces_each_step(checkout: Path) -> None:
         "== lint: ruff",
         "== types: basedpyright",
         "== layers: lint-imports",
-        "== tests: pytest",
+        "== tests: coverage",
+        "== more tests: pytest",
+        "== percent of domain/ covered: coverage",
+        "== percent of application/ covered: coverage",
         "== all is well",
     ]
+
+
+def test_test_with_arguments_runs_those_tests_alone_and_traces_nothing(checkout: Path) -> None:
+    result = make(checkout, "test", "ARGS=-x tests/unit")
+    assert result.returncode == 0
+    assert "\npytest -x tests/unit\n" in result.stdout
+    assert "coverage" not in result.stdout
+
+
+def test_every_folder_of_tests_is_run_by_test(checkout: Path) -> None:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    folders: list[str] = configured["tool"]["pytest"]["ini_options"]["testpaths"]
+    run = make(checkout, "test").stdout.replace("\n", " ").split(" ")
+    assert [folder for folder in folders if run.count(folder) != 1] == []
+
+
+def test_soak_runs_for_the_minutes_it_is_given(checkout: Path) -> None:
+    assert make(checkout, "soak", "MINUTES=5", "ARGS=--seed 1").stdout == (
+        "python -m soak --minutes 5 --seed 1\n"
+    )
 
 
 def test_test_stops_at_the_first_step_that_fails_and_says_what_to_do(checkout: Path) -> None:
