@@ -305,8 +305,8 @@ def _rebuild(store: ObjectStore, catalog: Catalog) -> None:
         )
     if report.unread:
         _log.warning(
-            "the drive did not give %d of the objects; they stay where they are, and the next start "
-            "tries again. Where that does not help, `anchorline verify --repair` moves them aside",
+            "the drive did not give %d of the objects; they stay where they are, and the next "
+            "start tries again; if that never helps, `anchorline verify --repair` moves them aside",
             report.unread,
         )
 

@@ -86,12 +86,17 @@ class Conversations:
     ) -> Write | None:
         """Begin to write a slot's conversation; None if there is nothing to write, or it may not.
 
+        Where it is being written already, that write is returned: a second one would write nothing
+        more, and room would be made for both.
         Copying is left to `Writes.step`: the rows must not change before it is `copied`.
         """
         if not self.is_dirty(resident):
             return None
         line = resident.highest
         chain = self._chain(resident, line)
+        under_way = self._under_way(slot, chain, resident)
+        if under_way is not None:
+            return under_way
         if not self._may_write(cause, chain):
             return None
         snapshot = Snapshot(
@@ -110,10 +115,24 @@ class Conversations:
         if end is not None and end.line == line:
             anchors = [*(anchor for anchor in anchors if anchor.line < end.line), end]
         work = self._start_write(slot, snapshot, chain, anchors)
-        written_id = entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
-        write = Write(slot, written_id, work, ready=True)
+        write = Write(slot, work, ready=True)
         self._writes.add(write)
         return write
+
+    def _under_way(self, slot: int, chain: PromptChain, resident: ResidentPrefix) -> Write | None:
+        """A write of just this conversation that nothing has cut short."""
+        for write in self._writes.of_slot(slot):
+            work = write.work
+            same = work.snapshot.role is Role.CONVERSATION and work.chain.length == chain.length
+            if (
+                same
+                and work.chain.key(chain.length) == chain.key(chain.length)
+                and work.snapshot.end == resident.end
+                and not work.dropped
+                and work.failure is None
+            ):
+                return write
+        return None
 
     def _chain(self, resident: ResidentPrefix, line: int) -> PromptChain:
         return PromptChain(resident.key_ids[:line].copy(), resident.namespace, self._grid)

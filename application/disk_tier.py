@@ -196,7 +196,9 @@ class DiskTier:
         entry = self._index.entry(entry_id)
         if entry is not None:
             self._index.add(replace(entry, hits=entry.hits + 1, last_used_s=now_s))
-            self._tell(entry_id, lambda: self._catalog.touch({entry_id: now_s}))
+            # A use that was noted pays for nothing else that is owed of the entry.
+            if not self._tolerate(lambda: self._catalog.touch({entry_id: now_s})):
+                self._debt.owe(entry_id)
 
     def count_cold(self, chain: PromptChain, lines: Sequence[int]) -> dict[int, int]:
         """Count lines that a prefill forwards cold; their counts, this pass included."""
@@ -432,7 +434,7 @@ class DiskTier:
         self._delete_unneeded(set(self._strays))
 
     def _tell(self, entry_id: EntryId, act: Callable[[], object]) -> None:
-        """Note a change of an entry in the catalog, now or later."""
+        """Tell the catalog how an entry stands, now or later."""
         if self._tolerate(act):
             self._debt.settled([entry_id])
         else:

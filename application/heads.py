@@ -10,7 +10,6 @@ from ..domain.head_admission import PROMPT_STEPS_MIN, PromptShape, head_lines
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
 from .disk_tier import DiskTier
-from .entry_ids import entry_id
 from .entry_write import EntryWrite, Snapshot
 from .request import GenerationRequest
 from .writes import Write, Writes
@@ -99,8 +98,7 @@ class Heads:
             taint=top,
             end=None,
         )
-        written_id = entry_id(Role.HEAD, self._tier.fingerprint, chain.key(top))
-        write = Write(slot, written_id, self._start_write(slot, snapshot, chain), ready=False)
+        write = Write(slot, self._start_write(slot, snapshot, chain), ready=False)
         self._writes.add(write)
         return write
 

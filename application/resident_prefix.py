@@ -196,9 +196,17 @@ class ResidentPrefix:
             self._state.restore_sections(offer.anchor.handle)
         self._state.resume_at(offer.line)
 
-    def cut_for_import(self, line: int) -> None:
-        """Rows from `line` on are about to be replaced by others; what needs them goes."""
+    def cut_for_import(self, line: int, taint: int) -> None:
+        """Rows from `line` on are about to be replaced by others; what needs them goes.
+
+        Args:
+            taint: of the state that comes. Equal rows do not make equal sections: an anchor that is
+                tainted here, and would be clean there, is another history's, and goes too.
+        """
+        tainted = self._taint.line
         self._cut(line)
+        for have in [have for have in self._anchors if tainted < have <= taint]:
+            self._state.release_sections(self._anchors.pop(have).handle)
 
     def adopt(self, state: AdoptedState) -> None:
         """Rows and sections of `state` stand in place now, imported and verified.

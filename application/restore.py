@@ -129,7 +129,7 @@ class Restore:
         blocks = deque(self._continuation.blocks)
         while blocks and self._in_place(blocks[0]):
             blocks.popleft()
-        self._resident.cut_for_import(self._line)
+        self._resident.cut_for_import(self._line, self._continuation.entry.taint)
         if self._line == 0:
             # A slot whose last forward failed is undefined until it is resumed here.
             self._state.resume_at(0)

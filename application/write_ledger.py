@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from ..domain.budget_day import BudgetDay
 from ..domain.entry import Role
 from ..domain.write_guard import WriteCause, WriteGuard
 from ..ports import telemetry as names
@@ -17,6 +18,9 @@ BACKOFF_S_MAX: Final = 600.0
 
 DAYS_SHOWN: Final = 14
 """Days of written bytes that the figures show."""
+
+DAYS_KEPT: Final = 400
+"""Days of written bytes that are remembered: the clock may go back to any of them."""
 
 
 class WriteLedger:
@@ -50,13 +54,15 @@ class WriteLedger:
         self._local_day = local_day
         self._pause_s = 0.0
         self._paused_until_s = clock.monotonic()
-        self._by_day = {day: Counter(kinds) for day, kinds in catalog.written(DAYS_SHOWN).items()}
+        self._by_day = {day: Counter(kinds) for day, kinds in catalog.written(DAYS_KEPT).items()}
+        self._day = BudgetDay(max(self._by_day, default=""))
         self._unrecorded: Counter[tuple[str, str]] = Counter()
 
     @property
     def today(self) -> int:
-        """Bytes written on this local day."""
-        return self._by_day.get(self._local_day(), Counter[str]()).total()
+        """Bytes written on this local day, and on those that a clock set back has yet to reach."""
+        by_day = {day: kinds.total() for day, kinds in self._by_day.items()}
+        return self._day.counted(by_day, self._local_day(), self._clock.monotonic())
 
     @property
     def level(self) -> str:
@@ -65,7 +71,8 @@ class WriteLedger:
 
     def by_day(self) -> dict[str, dict[str, int]]:
         """Bytes by kind on each of the last `DAYS_SHOWN` days that have any, newest first."""
-        return {day: dict(self._by_day[day]) for day in sorted(self._by_day, reverse=True)}
+        newest = sorted(self._by_day, reverse=True)[:DAYS_SHOWN]
+        return {day: dict(self._by_day[day]) for day in newest}
 
     def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
         """Why a write may not begin; None if it may."""
@@ -95,10 +102,10 @@ class WriteLedger:
         self._telemetry.count(names.DISK_BYTES_WRITTEN, nbytes, {"role": role.value})
         if nbytes:
             day = self._local_day()
+            self._day.follow(day, self._clock.monotonic())
             self._by_day.setdefault(day, Counter())[role.value] += nbytes
             self._unrecorded[day, role.value] += nbytes
-            while len(self._by_day) > DAYS_SHOWN:
-                del self._by_day[min(self._by_day)]
+            self._forget_days(day)
             self.record()
 
     def record(self) -> None:
@@ -108,7 +115,7 @@ class WriteLedger:
             StorageError: it still cannot.
         """
         for (day, kind), nbytes in list(self._unrecorded.items()):
-            # Of a day that is shown no more nobody asks.
+            # Of a day that is forgotten nobody asks.
             if day in self._by_day:
                 self._catalog.add_written(day, kind, nbytes)
             del self._unrecorded[day, kind]
@@ -117,3 +124,7 @@ class WriteLedger:
         """Something was not written."""
         labels = {"reason": why.value, "role": role.value}
         self._telemetry.count(names.WRITES_SKIPPED, labels=labels)
+
+    def _forget_days(self, today: str) -> None:
+        while len(self._by_day) > DAYS_KEPT:
+            del self._by_day[min(day for day in self._by_day if day != today)]

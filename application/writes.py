@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from ..domain.entry import EntryId, Role
+from ..domain.entry import Role
 from ..domain.errors import StorageFull
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
 from .disk_counters import Skip
 from .disk_tier import DiskTier
+from .entry_ids import entry_id
 from .entry_write import EntryWrite, Progress
 
 
@@ -20,7 +21,6 @@ class Write:
     """
 
     slot: int
-    entry_id: EntryId
     work: EntryWrite
     ready: bool
 
@@ -119,7 +119,8 @@ class Writes:
         snapshot = write.work.snapshot
         ends = snapshot.end is not None and snapshot.end.line == anchors[-1].line
         entry = StoredEntry(
-            id=write.entry_id,
+            # Of what it consists of: one that was cut short must not replace what reaches higher.
+            id=entry_id(role, snapshot.fingerprint, anchors[-1].key),
             role=role,
             fingerprint=snapshot.fingerprint,
             blocks=blocks,

@@ -17,13 +17,16 @@ def continues(entry: StoredEntry, older: StoredEntry, chain: PromptChain) -> boo
     """Whether a conversation begins with all of an older one's tokens, rows and all.
 
     Args:
-        chain: of the entry's tokens.
+        chain: of the tokens that were to be written; the entry may have become shorter.
     """
     if older.role is not Role.CONVERSATION or entry.role is not Role.CONVERSATION:
         return False
-    if not older.blocks or older.blocks[-1].end > chain.length:
+    if not older.blocks or not entry.blocks:
         return False
     last = older.blocks[-1]
+    # What was to be written above the entry's last anchor does not count: it cannot be resumed.
+    if last.end > entry.blocks[-1].end:
+        return False
     # The short block at an older end is never part of the newer chain: its key tells.
     own = {block.name for block in entry.blocks}
     whole = all(block.name in own for block in older.blocks[:-1])

@@ -48,7 +48,8 @@ class Catalog(Protocol):
     def finish_rebuild(self) -> None:
         """All entries are there; from here on `needs_rebuild` is false, after a restart too.
 
-        A rebuild that a crash interrupts begins again with the next start.
+        A rebuild that a crash interrupts, or that could not read everything, begins again with the
+        next start.
         """
         ...
 

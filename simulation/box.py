@@ -73,9 +73,11 @@ class Box:
     index: Callable[[MemoryCatalog], Catalog] = lambda catalog: catalog
     tolerant: bool = False
     disk_enabled: bool = True
+    lanes_place: bool = False
+    quarantined_max: int = QUARANTINED_MAX
 
     def __post_init__(self) -> None:
-        self.storage = CrashableStorage(bytes_max=self.shares.pool, quarantined_max=QUARANTINED_MAX)
+        self.storage = self._new_storage()
         self.oracle = Oracle(self.parts, row_invariant=self.row_invariant)
         self.lives = 0
         self.server = self.start()
@@ -99,6 +101,7 @@ class Box:
             clock=self.clock,
             oracle=self.oracle,
             weights=self.weights,
+            lanes_place=self.lanes_place,
         )
 
     def _disk(
@@ -209,8 +212,10 @@ class Box:
         """SIGKILL, and a start over a new, empty store; what was on the old one is forgotten."""
         self.storage.close()
         self.oracle = Oracle(self.parts, row_invariant=self.row_invariant)
-        storage = CrashableStorage(bytes_max=self.shares.pool, quarantined_max=QUARANTINED_MAX)
-        self._succeed(storage, MemoryCatalog(needs_rebuild=False))
+        self._succeed(self._new_storage(), MemoryCatalog(needs_rebuild=False))
+
+    def _new_storage(self) -> CrashableStorage:
+        return CrashableStorage(bytes_max=self.shares.pool, quarantined_max=self.quarantined_max)
 
     def _succeed(self, storage: CrashableStorage, catalog: MemoryCatalog | None = None) -> None:
         self.storage = storage

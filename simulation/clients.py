@@ -81,6 +81,9 @@ class Clients:
             )
             for number in range(traits.clients)
         ]
+        if traits.alike:
+            for client in self.all:
+                client.namespace = Namespace()
 
     def ask(self, action: Action, rng: random.Random) -> Ask:
         """What a client asks next; its memory changes with the answer only."""

@@ -69,6 +69,7 @@ class History:
         clock: ManualClock | None = None,
         oracle: Oracle | None = None,
         weights: str = "one",
+        lanes_place: bool = False,
     ) -> None:
         self.clock = clock or ManualClock()
         self.telemetry = RecordingTelemetry()
@@ -84,6 +85,8 @@ class History:
             parts=parts,
             row_invariant=row_invariant,
         )
+        for state in self.engine.slots:
+            state.lanes_place = lanes_place or state.lanes_place
         self.anchors = anchors or AnchorBudget(bytes_max=0, count_min=6)
         self.tokenizer = ToyTokenizer()
         self.disk = None if disk is None else disk(self.engine, self.clock, self.telemetry)

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
@@ -17,13 +17,16 @@ from ..domain.disk_retention import Shares
 from ..domain.stored_entry import ObjectName
 from ..ports.block_storage import ALIGNMENT, BlockStorage
 from .action import Action, Crash
-from .box import QUARANTINED_MAX, Box
+from .box import Box
+from .catalog_trouble import CatalogTrouble
+from .clean_anchors import CleanAnchors
 from .history import History
 from .tier_rules import check_age
 from .tier_watch import (
     TierState,
     check_budget,
     check_index,
+    check_kept,
     check_rebuilt,
     check_survived,
 )
@@ -39,9 +42,6 @@ LIES: Final = (Fault.TORN_WRITE, Fault.BIT_FLIP, Fault.SHORT_READ)
 
 COLLISION: Final = "under the same key"
 """What is said of an object whose key is that of other tokens: it is whole, and of no use."""
-
-UNREADABLE: Final = "failed (simulated)"
-"""What is said of an object that a rebuild could not read: the medium failed just there."""
 
 BUDGET_LOOKS: Final = 4
 """Of so many objects that are stored, one is looked at in the middle."""
@@ -91,11 +91,13 @@ class Machine:
         self._puts = itertools.count()
         self._looked_at: tuple[int, DiskCounters] | None = None
         self._lied = False
-        self.ledger = Ledger(QUARANTINED_MAX)
+        self.ledger = Ledger(traits.quarantined)
         self.slow = False
+        self._clean = CleanAnchors()
         self._was_in_trouble = False
         self._storages = 0
         self._faulty: FaultyStorage | None = None
+        self._catalog = CatalogTrouble(happens=traits.catalog_fails, seed=seed)
         planes = PlaneCodec()
         self.box = Box(
             slots=traits.slots,
@@ -114,8 +116,11 @@ class Machine:
             seed=seed,
             codec=planes if traits.compress else RawCodec(planes),
             medium=self._medium,
+            index=self._catalog.between,
             tolerant=True,
             disk_enabled=traits.disk,
+            lanes_place=traits.lanes_place,
+            quarantined_max=traits.quarantined,
         )
 
     @property
@@ -125,8 +130,8 @@ class Machine:
 
     @property
     def in_trouble(self) -> bool:
-        """Whether calls to the medium fail."""
-        return bool(self._rates)
+        """Whether calls to the medium or to the catalog fail."""
+        return bool(self._rates or self._catalog)
 
     # --- small steps ------------------------------------------------------------------------------
 
@@ -194,23 +199,31 @@ class Machine:
         """The process is gone, and so is the catalog: it is made again from the objects.
 
         Raises:
-            Violation: an entry whose objects are all whole does not come back.
+            Violation: an entry whose objects are all whole does not come back, or loses some.
         """
         self._disarm()
         before, whole = TierState.of_catalog(self.box.catalog), not self.box.catalog.needs_rebuild
-        # Beside a damaged object of the same tokens an anchor is in doubt, and is left alone.
+        there, untouched = set(self.box.names), not self.ledger.touched
+        # Beside a damaged object of the same tokens an anchor is in doubt, and is left alone; a
+        # catalog that failed may name what was moved aside.
+        whole = whole and not self._catalog.aside
         sound = not (self.in_trouble or self._has_lied() or self.ledger.touched)
         self.box.lose_catalog()
         self._started()
         after = TierState.of(self.server.disk and self.server.disk.tier)
         if after is not None and whole and sound:
             check_rebuilt(before, after)
+        if after is not None and whole and untouched and not self._has_lied():
+            check_kept(
+                before, after, {ObjectName(name) for name in there.difference(self.box.names)}
+            )
 
     def replace_disk(self) -> None:
         """The process starts again over an empty medium."""
         self._disarm()
-        self._faulty, self._lied = None, False
-        self.ledger = Ledger(QUARANTINED_MAX)
+        self._faulty, self._lied, self._clean = None, False, CleanAnchors()
+        self._catalog.aside.clear()
+        self.ledger = Ledger(self.traits.quarantined)
         self.box.replace_disk()
         self._started()
 
@@ -252,11 +265,15 @@ class Machine:
 
     def trouble(self, rng: random.Random) -> None:
         """From now on calls to the medium fail at some rate."""
-        self._set_rates(rng.choice(TROUBLES))
+        rates = rng.choice(TROUBLES)
+        self._set_rates({} if self._catalog.begin(rng) else rates)
 
     def mend(self) -> None:
-        """Calls to the medium work again."""
+        """Calls to the medium work again, and what could not be noted meanwhile is."""
+        failed = self._catalog.end()
         self._set_rates({})
+        if failed and self.server.disk is not None:
+            self.server.disk.tier.tidy()
 
     def damage(self, rng: random.Random) -> bool:
         """Some stored object is not what was written any more; whether there was any."""
@@ -292,7 +309,9 @@ class Machine:
             storage, seed=self._seed + self._storages, rates=self._rates, delay=self._delay
         )
         self.ledger.found(storage.names())
-        return WatchedStorage(self._faulty, self.ledger)
+        return WatchedStorage(
+            self._faulty, self.ledger, lambda name: any(True for _ in storage.names(name))
+        )
 
     def _delay(self, seconds: float) -> None:
         self.slow = True
@@ -322,8 +341,11 @@ class Machine:
         held = (self.ledger.changes, replace(tier.counters, restores=0, bytes_read=0))
         if held != self._looked_at:
             self._looked_at = held
+            # Damage that was moved aside may come back in a power cut.
+            back = frozenset(self._catalog.aside)
+            self._catalog.note(self.ledger)
             self._check_index(tier)
-            self._check_quarantine()
+            self._check_quarantine(back)
         if disk.writes.pending == 0 and self.server.scheduler.idle and disk.pool.lent:
             violated("leak", f"{disk.pool.lent} staging buffers are out, and nothing goes on")
 
@@ -332,17 +354,21 @@ class Machine:
         lied = self._faulty is not None and any(self._faulty.happened[fault] for fault in LIES)
         return self._lied or lied
 
-    def _check_quarantine(self) -> None:
+    def _check_quarantine(self, back: Set[ObjectName]) -> None:
         """What was found damaged is damaged."""
         if self._has_lied():
             self.ledger.moved_aside.clear()
         for name, reason, touched in self.ledger.moved_aside:
-            if not touched and COLLISION not in reason and UNREADABLE not in reason:
+            if not touched and name not in back and COLLISION not in reason:
                 violated("damage", f"moved aside, and was whole: {name}: {reason}")
         self.ledger.moved_aside.clear()
 
     def _check_index(self, tier: DiskTier) -> None:
-        check_index(tier, self.box.storage, self.ledger.touched)
+        check_index(tier, self.box.storage, self.ledger.touched | self._catalog.aside)
+        if not self.traits.row_invariant:
+            self._clean.check(tier, self.box, self.ledger.touched)
+        if self._catalog:
+            return  # what it could not be told it is told once it works
         kept = {entry.id: entry.anchors for entry in self.box.catalog.entries()}
         if kept != {entry.id: entry.anchors for entry in tier.entries()}:
             violated("index", "the catalog and the index hold different entries")
@@ -361,6 +387,10 @@ class Machine:
         self.box.settle()
         self.check()
         disk = self.server.disk
+        if disk is not None and self._catalog.happens:
+            disk.tier.tidy()
+            self._check_index(disk.tier)
+            self._check_strays(disk.tier)
         if disk is not None:
             disk.tier.clear()
         self._restart(self.box.kill)
@@ -368,7 +398,7 @@ class Machine:
             self._check_strays(self.server.disk.tier)
 
     def _check_strays(self, tier: DiskTier) -> None:
-        """Right after a start on a sound medium."""
+        """Right after a start on a sound medium, or after what failed was made up for."""
         needed = {name for entry in tier.entries() for name in objects_of(entry)}
         strays = set(self.box.names) - needed
         if strays:

@@ -1,7 +1,8 @@
 """The tier's own rules, computed beside it: who leaves first, how age goes on, the day's budget."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..application.disk_tier import DiskTier
@@ -9,6 +10,8 @@ from ..domain.disk_index import objects_of
 from ..domain.disk_retention import DAY_S
 from ..domain.entry import Role
 from ..domain.stored_entry import ObjectName, StoredEntry
+from ..domain.write_guard import WriteGuard, WriteLevel
+from ..ports.catalog import Catalog
 from .tier_watch import TierState, is_continued
 from .violation import violated
 
@@ -17,6 +20,50 @@ RESTART_S_MAX: Final = DAY_S
 
 ROUNDING_S: Final = 1.0
 
+DAYS_MAX: Final = 10_000
+"""More than any world has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What was written to a store, as its catalog has it, whoever wrote it.
+
+    Attributes:
+        by_day: bytes by the local day.
+        latest: bytes of the last day of the monotonic clock: when at the latest, on which local
+            day, how many.
+    """
+
+    by_day: Mapping[str, int] = field(default_factory=dict[str, int])
+    latest: tuple[tuple[float, str, int], ...] = ()
+
+    def then(self, catalog: Catalog, began_s: float, now_s: float) -> "Spent":
+        """What it is now.
+
+        Args:
+            began_s: nothing that is new was written before.
+        """
+        by_day = {day: sum(of.values()) for day, of in catalog.written(DAYS_MAX).items()}
+        was_lost = any(by_day.get(day, 0) < nbytes for day, nbytes in self.by_day.items())
+        known = Spent() if was_lost else self
+        grown = [(day, nbytes - known.by_day.get(day, 0)) for day, nbytes in by_day.items()]
+        new = [(began_s, day, nbytes) for day, nbytes in grown if nbytes]
+        young = [one for one in known.latest if now_s - one[0] < DAY_S]
+        return Spent(by_day, (*young, *new))
+
+    def least(self, day: str, now_s: float) -> int:
+        """What counts on a local day at the least.
+
+        All that was written on it, and what was written in the last day and has a later date: the
+        wall clock went back since, and that gives nobody another budget.
+        """
+        ahead = (
+            nbytes
+            for written_s, written, nbytes in self.latest
+            if written > day and now_s - written_s < DAY_S
+        )
+        return self.by_day.get(day, 0) + sum(ahead)
+
 
 @dataclass(frozen=True, slots=True)
 class DayState:
@@ -24,32 +71,42 @@ class DayState:
 
     Attributes:
         day: the local one.
-        over: more was written on it than may be.
         heads: that were committed since the process started.
+        saved: conversations that were.
         pending: writes under way.
     """
 
     day: str
-    over: bool
     heads: int
+    saved: int
     pending: int
 
     @classmethod
     def of(cls, tier: DiskTier, day: str, pending: int) -> "DayState":
         """The present one."""
-        over = tier.written_today() > tier.limits.guard.day_bytes_max
-        return cls(day, over, tier.counters.heads, pending)
+        return cls(day, tier.counters.heads, tier.counters.saved, pending)
 
 
-def check_day(before: DayState, after: DayState) -> None:
-    """Over the day's budget no head is written any more.
+def check_day(
+    before: DayState, after: DayState, spent: int, guard: WriteGuard, *, flushed: bool
+) -> None:
+    """Over the day's budget no head is written, and far over it nothing but for a flush.
+
+    Args:
+        spent: what counted on that day at the least, all the time.
+        flushed: somebody asked for durability meanwhile.
 
     Raises:
-        Violation: one was.
+        Violation: something was.
     """
-    began = before.pending == 0 and before.day == after.day
-    if began and before.over and after.heads > before.heads:
+    if before.pending or before.day != after.day:
+        return
+    level = guard.level(spent)
+    if level is not WriteLevel.OK and after.heads > before.heads:
         violated("guard", f"{after.heads - before.heads} heads over the budget of {before.day}")
+    if level is WriteLevel.HARD and not flushed and after.saved > before.saved:
+        count = after.saved - before.saved
+        violated("guard", f"{count} conversations far over the budget of {before.day}")
 
 
 def check_age(before_s: float, after_s: float) -> None:
@@ -71,7 +128,14 @@ def check_order(before: TierState, after: TierState, tier: DiskTier) -> None:
     if after.evicted == before.evicted or after.quarantined != before.quarantined:
         return
     now_s, age_s_max = tier.now_s(), tier.limits.ages.conversations_s
-    holders = Counter(name for entry in after.entries.values() for name in objects_of(entry))
+    # What is held alone by this count was held alone at every moment, whoever else left then.
+    held = {
+        (entry.id, name)
+        for state in (before, after)
+        for entry in state.entries.values()
+        for name in objects_of(entry)
+    }
+    holders = Counter(name for _, name in held)
     own = [
         entry
         for entry in before.entries.values()

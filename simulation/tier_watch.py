@@ -102,6 +102,20 @@ def check_rebuilt(before: TierState, after: TierState) -> None:
         violated("durable", f"entries of lines {lines} were not found again by their objects")
 
 
+def check_kept(before: TierState, after: TierState, gone: Set[ObjectName]) -> None:
+    """A start without a catalog destroys nothing that was committed, be it readable then or not.
+
+    Args:
+        gone: objects that were there before the start.
+
+    Raises:
+        Violation: it did.
+    """
+    needed = {name for entry in before.entries.values() for name in objects_of(entry)}
+    if needed & gone and not after.evicted:
+        violated("durable", f"a rebuild took {len(needed & gone)} objects of entries away")
+
+
 def check_index(tier: DiskTier, storage: CrashableStorage, excused: Set[ObjectName]) -> None:
     """Every entry has its objects, as long as it says, and is of the arithmetic it stands under.
 

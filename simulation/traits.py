@@ -7,6 +7,14 @@ from ..adapters.memory.checkable_state import Parts
 from ..domain.anchor_budget import AnchorBudget
 from ..domain.disk_retention import Shares
 from ..domain.write_guard import WriteGuard
+from .action import Kind
+
+LANES_PLACE_SHARE = 1 / 3
+"""Of the seeds, those whose worlds let lanes bring rows in by themselves."""
+
+CATALOG_FAILS_FROM = 1000
+"""The first seed of those whose catalogs may fail: worlds below keep the histories they are known
+for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,11 @@ class Traits:
         disk: whether there is a tier on a medium at all.
         cache: whether anything is kept at all.
         heads: how many shared beginnings there are.
+        quarantined: objects that were moved aside and are kept.
+        lanes_place: whether lanes bring rows in by themselves.
+        alike: how many of the requests of a burst are the first one's prompt; a share.
+        catalog_fails: whether the catalog may fail while calls to the medium do.
+        plan: what is done in turn, again and again, between what is drawn.
     """
 
     slots: int = 1
@@ -46,6 +59,11 @@ class Traits:
     cache: bool = True
     compress: bool = False
     heads: int = 2
+    lanes_place: bool = False
+    quarantined: int = 2
+    alike: float = 0.0
+    catalog_fails: bool = False
+    plan: tuple[Kind, ...] = ()
 
     @property
     def shares(self) -> Shares:
@@ -93,4 +111,6 @@ class Traits:
             cache=rng.random() < 0.97,
             compress=rng.random() < 0.15,
             heads=rng.randint(1, 3),
+            lanes_place=random.Random(f"lanes {seed}").random() < LANES_PLACE_SHARE,  # noqa: S311
+            catalog_fails=seed >= CATALOG_FAILS_FROM and seed % 3 > 0,
         )

@@ -1,7 +1,7 @@
 """A storage whose bytes are counted beside it, whatever it says of itself."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..domain.stored_entry import ObjectName
@@ -13,6 +13,7 @@ from ..ports.block_storage import (
     Space,
     StoredObject,
 )
+from .violation import violated
 
 
 @dataclass(slots=True)
@@ -55,10 +56,17 @@ class Ledger:
 class WatchedStorage:
     """Implements `ports.block_storage.BlockStorage` over another one, and keeps its ledger."""
 
-    def __init__(self, inner: BlockStorage, ledger: Ledger) -> None:
-        """Takes the storage that does the work."""
+    def __init__(
+        self, inner: BlockStorage, ledger: Ledger, stands: Callable[[ObjectName], bool]
+    ) -> None:
+        """Takes the storage that does the work.
+
+        Args:
+            stands: whether an object is under its name on the medium, whoever says what of it.
+        """
         self._inner = inner
         self._ledger = ledger
+        self._stands = stands
 
     def buffer(self, nbytes: int) -> ByteArray:
         return self._inner.buffer(nbytes)
@@ -93,9 +101,13 @@ class WatchedStorage:
 
     def quarantine(self, name: ObjectName, reason: str) -> None:
         self._inner.quarantine(name, reason)
+        if self._stands(name):
+            violated("damage", f"moved aside, and the next write will find it: {name}: {reason}")
         ledger = self._ledger
         ledger.changes += 1
-        ledger.moved_aside.append((name, reason, name in ledger.touched))
+        # Whoever finds the same damage second moves nothing.
+        touched = name in ledger.touched or name not in ledger.sizes
+        ledger.moved_aside.append((name, reason, touched))
         ledger.touched.discard(name)
         nbytes = ledger.sizes.pop(name, None)
         if nbytes is not None:

@@ -5,9 +5,11 @@ fakes. Whatever happens is drawn from the seed, so that a seed and a number of s
 of which every run is the same.
 """
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from ..application.durability import FlushReport
@@ -22,7 +24,7 @@ from .draw import draw
 from .machine import Ended, Machine
 from .reread import PROMISES, check_reread
 from .serving import JOBS_SHARES, Serving
-from .tier_rules import DayState, check_day, check_order
+from .tier_rules import DayState, Spent, check_day, check_order
 from .tier_watch import TierState, check_went_on
 from .traits import Traits
 from .violation import Violation, violated
@@ -30,10 +32,15 @@ from .violation import Violation, violated
 STATES_MAX: Final = 400_000
 """States that are remembered before the machine gets a new, empty disk."""
 
+PLANNED: Final = 0.8
+"""How many of the actions are the plan's, where there is one."""
+
 COUNTERS_EVERY: Final = 8
 """Actions between two looks at the figures."""
 
 JUMPS_S: Final = (-400 * 86_400.0, -86_400.0, -3_600.0, 3_600.0, 86_400.0, 400 * 86_400.0)
+FLUSHING: Final = frozenset({Kind.FLUSH, Kind.STOP, Kind.COMEBACK})
+
 WAITS_S: Final = (1.0, 120.0, 3_600.0, 40_000.0, 4 * 86_400.0)
 
 
@@ -59,7 +66,9 @@ class World:
         self.counts: Counter[str] = Counter()
         self.serving = Serving(self.machine, self.clients, self.counts)
         self.steps = 0
+        self._spent = Spent()
         self._drawn: Action | None = None
+        self._plan = itertools.cycle(self.traits.plan)
 
     @property
     def requests(self) -> int:
@@ -69,6 +78,8 @@ class World:
     def draw(self) -> Action:
         """The next action of this seed; only drawn, not done."""
         action = draw(self._rng, self.traits, self._drawn)
+        if self.traits.plan and self._rng.random() < PLANNED:
+            action = replace(action, kind=next(self._plan))
         self._drawn = action
         return action
 
@@ -112,6 +123,8 @@ class World:
         self.counts[action.kind.value] += 1
         self.machine.arm(action)
         life, before, day = self.machine.box.lives, self._tier_state(), self._day_state()
+        began_s = self.machine.box.clock.monotonic()
+        spent = self._spent_now(began_s)
         try:
             self._perform(action, rng)
             self.machine.end_if_armed()
@@ -122,7 +135,9 @@ class World:
         goes_on = self.machine.box.lives == life and action.kind is not Kind.CLEAR
         if before is not None and after is not None and goes_on:
             check_went_on(before, after)
-            self._check_rules(before, after, day)
+            self._check_rules(before, after)
+            self._check_day(day, spent, flushed=action.kind in FLUSHING)
+        self._spent_now(began_s)
         self.machine.check()
         if self.steps % COUNTERS_EVERY == 0:
             self.serving.check_counters()
@@ -163,8 +178,16 @@ class World:
             kind = rng.choice([Kind.TURN, Kind.TURN, Kind.TITLE, Kind.RETRY, Kind.BEGIN])
             one = Action(kind, client.number, rng.randint(1, 16), rng.randint(0, 6))
             asks.append(self.clients.ask(one, rng))
+        if self.traits.alike:
+            asks = [asks[0], *(self._maybe_alike(ask, asks[0], rng) for ask in asks[1:])]
         rng.shuffle(asks)
         self.serving.burst(asks, rng)
+
+    def _maybe_alike(self, ask: Ask, first: Ask, rng: random.Random) -> Ask:
+        """What a client asks, or the very prompt of another one: work is given to several."""
+        if rng.random() >= self.traits.alike:
+            return ask
+        return replace(first, client=ask.client, answer=ask.answer)
 
     def _idle(self, rng: random.Random) -> None:
         self.serving.pump(rng, rng.choice(JOBS_SHARES), lambda: False, steps_max=rng.randint(1, 60))
@@ -172,15 +195,17 @@ class World:
     def _flush(self, rng: random.Random) -> FlushReport:
         """Ask for durability, and hold the answer against what is committed."""
         answers: list[FlushReport] = []
-        before = self._setbacks()
+        before, disk = self._setbacks(), self.machine.server.disk
+        evicted = 0 if disk is None else disk.tier.counters.evicted
         self.machine.server.scheduler.flush(answers.append)
         self.serving.pump(rng, rng.choice(JOBS_SHARES), lambda: bool(answers))
         report = answers[0]
         self.counts["flushed durable" if report.durable else "flushed not durable"] += 1
-        disk = self.machine.server.disk
         sound = report.tier and not self.machine.in_trouble and self._setbacks() == before
-        # Of two slots with the same beginning the longer one's entry takes the other's place.
-        if sound and self.traits.slots == 1 and not report.durable:
+        left = 0 if disk is None else disk.tier.counters.evicted - evicted
+        missing = max(report.missing - self._beginnings() - left, 0)
+        lacks = report.failed + report.dropped + missing
+        if sound and not report.durable and lacks:
             violated("durable", f"nothing went wrong, and a flush is not durable: {report}")
         if report.durable and disk is None:
             violated("durable", "called durable without a tier")
@@ -209,6 +234,20 @@ class World:
             if slot.idle and lines:
                 found.append((resident.namespace, resident.ids[: max(lines)].copy()))
         return found
+
+    def _beginnings(self) -> int:
+        """Slots whose conversation is the beginning of another slot's.
+
+        The longer one's entry takes the other's place, whose end is then not on the medium.
+        """
+        kept = [(space, ids.tolist()) for space, ids in self._kept()]
+        return sum(
+            any(
+                other is not one and other[0] == one[0] and other[1][: len(one[1])] == one[1]
+                for other in kept
+            )
+            for one in kept
+        )
 
     def _line_on_medium(self, namespace: Namespace, ids: TokenIds) -> int:
         """How far committed state continues a prompt that begins with these ids."""
@@ -289,13 +328,24 @@ class World:
         self.serving.process_ended()
         self.machine.finish()
 
-    def _check_rules(self, before: TierState, after: TierState, day: DayState | None) -> None:
-        """What the tier let go and wrote is what its rules say."""
-        disk, now = self.machine.server.disk, self._day_state()
-        if day is not None and now is not None:
-            check_day(day, now)
+    def _check_rules(self, before: TierState, after: TierState) -> None:
+        """What the tier let go is what its rules say."""
+        disk = self.machine.server.disk
         if disk is not None:
             check_order(before, after, disk.tier)
+
+    def _check_day(self, before: DayState | None, spent: Spent, *, flushed: bool) -> None:
+        """What was written may be, after what had been spent by then."""
+        now, clock = self._day_state(), self.machine.box.clock
+        if before is not None and now is not None:
+            least = spent.least(now.day, clock.monotonic())
+            check_day(before, now, least, self.traits.guard, flushed=flushed)
+
+    def _spent_now(self, began_s: float) -> Spent:
+        """What has been written; whatever is new, not before this moment."""
+        box = self.machine.box
+        self._spent = self._spent.then(box.catalog, began_s, box.clock.monotonic())
+        return self._spent
 
     def _day_state(self) -> DayState | None:
         disk = self.machine.server.disk

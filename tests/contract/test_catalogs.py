@@ -13,10 +13,16 @@ from typing import Any
 import pytest
 
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
+from anchorline.adapters.simulation.faulty_catalog import CALLS, CatalogFault, FaultyCatalog
 from anchorline.adapters.sqlite.entry_record import decode_entry, encode_entry
 from anchorline.adapters.sqlite.sqlite_catalog import SqliteCatalog
 from anchorline.domain.entry import EntryId
-from anchorline.domain.errors import StorageReadOnly, StorageUnavailable
+from anchorline.domain.errors import (
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnavailable,
+)
 from anchorline.ports.catalog import AgeMark, Catalog
 from contract.catalog_contract import (
     COLD_COUNTS_MAX,
@@ -42,6 +48,76 @@ class TestMemoryCatalog(CatalogContract):
     def after_kill(self, catalog: Catalog) -> MemoryCatalog:
         assert isinstance(catalog, MemoryCatalog)
         return catalog.restart()
+
+
+class TestFaultyCatalogWithoutFaults(CatalogContract):
+    def make_catalog(self) -> FaultyCatalog:
+        self.inner = MemoryCatalog(cold_counts_max=COLD_COUNTS_MAX, days_max=DAYS_MAX)
+        return FaultyCatalog(self.inner, seed=1)
+
+    def reopen(self, catalog: Catalog) -> FaultyCatalog:
+        catalog.close()
+        self.inner = self.inner.restart()
+        return FaultyCatalog(self.inner, seed=1)
+
+    def after_kill(self, catalog: Catalog) -> MemoryCatalog:
+        return self.inner.restart()
+
+
+REFUSED: dict[CatalogFault, type[StorageError]] = {
+    CatalogFault.FULL: StorageFull,
+    CatalogFault.READ_ONLY: StorageReadOnly,
+    CatalogFault.FAILED: StorageUnavailable,
+}
+
+
+class TestFaultyCatalog:
+    """A call that fails has changed nothing."""
+
+    @pytest.mark.parametrize("fault", CatalogFault)
+    def test_a_change_that_fails_leaves_nothing(self, fault: CatalogFault) -> None:
+        inner = MemoryCatalog(needs_rebuild=False)
+        inner.put(make_entry("a"))
+        before = picture(inner)
+        catalog = FaultyCatalog(inner, rates={fault: 1.0})
+
+        with pytest.raises(REFUSED[fault], match="simulated"):
+            catalog.put(make_entry("b"), replaces=[EntryId("a")])
+        with pytest.raises(REFUSED[fault]):
+            catalog.remove([EntryId("a")])
+        with pytest.raises(REFUSED[fault]):
+            catalog.count_cold([key(1)])
+
+        assert picture(inner) == before
+        catalog.rates = {}
+        assert picture(catalog) == before
+
+    @pytest.mark.parametrize("fault", [CatalogFault.FULL, CatalogFault.READ_ONLY])
+    def test_questions_are_answered_where_nothing_can_be_written(self, fault: CatalogFault) -> None:
+        inner = MemoryCatalog(needs_rebuild=False)
+        inner.put(make_entry("a"))
+
+        assert picture(FaultyCatalog(inner, rates={fault: 1.0})) == picture(inner)
+
+    def test_every_call_of_the_port_can_be_named(self) -> None:
+        assert {call for call in vars(Catalog) if not call.startswith("_")} == CALLS
+
+    def test_the_same_seed_meets_the_same_faults(self) -> None:
+        def outcomes(seed: int) -> list[str]:
+            rates = dict.fromkeys(CatalogFault, 0.2)
+            catalog = FaultyCatalog(MemoryCatalog(), seed=seed, rates=rates)
+            seen: list[str] = []
+            for number in range(60):
+                try:
+                    catalog.put(make_entry(str(number % 5)))
+                    seen.append("done")
+                except StorageError as error:
+                    seen.append(type(error).__name__)
+            return seen
+
+        assert outcomes(1) == outcomes(1)
+        assert outcomes(1) != outcomes(2)
+        assert len(set(outcomes(1))) == 4
 
 
 class SqliteFiles:

@@ -236,6 +236,22 @@ def test_an_entry_that_was_cut_back_is_cut_back_in_the_catalog_once_it_works() -
     check_agreed(box)
 
 
+def test_a_use_that_is_noted_does_not_pay_for_damage_that_was_not() -> None:
+    box, failing = failing_box()
+    prompt = ids(0, 6 * GRID)
+    box.server.ask(prompt)
+    box.flush()
+    (entry,) = box.disk.tier.entries()
+    failing.calls.add("put")
+    box.disk.tier.distrust(entry.blocks[-1].name, "found damaged")
+    box.disk.tier.used(entry.id)
+    failing.calls.clear()
+
+    box.disk.tier.tidy()
+
+    check_agreed(box)
+
+
 def test_a_planned_stop_tells_the_catalog_what_it_is_owed() -> None:
     box, failing = failing_box()
     prompt = ids(0, 6 * GRID)

@@ -110,8 +110,8 @@ def _view_not_restored_and_sums_of_what_was_read() -> AbstractContextManager[Non
 def _anchors_kept_over_an_import() -> AbstractContextManager[None]:
     take = ResidentPrefix._take_anchor
 
-    def cut_for_import(self: ResidentPrefix, line: int) -> None:
-        del self, line
+    def cut_for_import(self: ResidentPrefix, line: int, taint: int) -> None:
+        del self, line, taint
 
     def take_anchor(self: ResidentPrefix, line: int) -> None:
         if line not in self._anchors:

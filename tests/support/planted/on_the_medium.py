@@ -28,10 +28,12 @@ from .patching import (
     damaged,
     everywhere,
     little_written,
+    nearly_full,
     replaced,
     rough,
     together,
-    without_rows,
+    two_lives,
+    two_lives_without_rows,
 )
 
 
@@ -226,7 +228,7 @@ FAULTS = (
         "counts objects against the budget, and not what stands beside them",
         "adapters.memory.crashable_storage.CrashableStorage._used",
         _rest_not_counted,
-        world=damaged,
+        world=nearly_full,
     ),
     Planted(
         "budget ignored during writes",
@@ -315,13 +317,13 @@ FAULTS = (
         "takes any block with the right key for a tainted anchor's own",
         "application.rebuild._with_rows",
         _rebuilt_by_tokens,
-        world=rough,
+        world=two_lives,
     ),
     Planted(
         "merged without the taint",
         "takes anchors over equal rows for equal anchors",
         "domain.entry_succession.with_anchors_of",
         _merged_without_taint,
-        world=without_rows,
+        world=two_lives_without_rows,
     ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.simulation.action import Kind
 from anchorline.simulation.traits import Traits
 
 Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
@@ -58,6 +59,34 @@ def failing_reads(traits: Traits) -> Traits:
 def without_rows(traits: Traits) -> Traits:
     """One whose state is sections alone: all rows are equal there."""
     return replace(traits, parts=Parts.RECURRENT, row_invariant=False, damage=0.0)
+
+
+def two_lives(traits: Traits) -> Traits:
+    """One where the same tokens are decoded in one slot and read in another, and both are kept."""
+    sound = replace(traits, damage=0.0, crashes=0.5, share_bytes=1 << 24, day_bytes=1 << 40)
+    kept = replace(sound, disk=True, cache=True, compress=False, catalog_fails=False)
+    hybrid = replace(kept, parts=Parts.HYBRID, row_invariant=False, grid=8, window=192)
+    lost = (Kind.BURST, Kind.BURST, Kind.FLUSH, Kind.LOSE_CATALOG)
+    back = (Kind.BRANCH, Kind.RETRY, Kind.RETURN)
+    return replace(hybrid, slots=3, clients=4, queue=8, alike=0.6, plan=(*lost, *back))
+
+
+def two_lives_without_rows(traits: Traits) -> Traits:
+    """The same where the two differ in sections alone, and slots keep few of them."""
+    few = replace(two_lives(traits), parts=Parts.RECURRENT, anchors=3, newest=2, heads=3)
+    alike = replace(few, clients=3, alike=0.9, crashes=0.0, idle_s=None, lanes_place=False)
+    return replace(alike, plan=(Kind.BURST, Kind.BURST, Kind.FLUSH, Kind.KILL))
+
+
+def nearly_full(traits: Traits) -> Traits:
+    """One whose small medium keeps much of what it moved aside, and is always full."""
+    small = replace(traits, share_bytes=1 << 19, quarantined=24, day_bytes=1 << 40, crashes=0.2)
+    kept = replace(small, disk=True, cache=True, compress=False, catalog_fails=False)
+    hybrid = replace(kept, parts=Parts.HYBRID, row_invariant=True, grid=8, window=128)
+    long = replace(hybrid, slots=1, clients=6, heads=1, anchors=12, newest=4, save_tokens=16)
+    begun = (Kind.BEGIN, Kind.FLUSH, Kind.BEGIN, Kind.FLUSH)
+    found = (*(4 * (Kind.DAMAGE,)), Kind.LOSE_CATALOG)
+    return replace(long, plan=(*begun, *found, Kind.BEGIN, Kind.FLUSH, Kind.TURN, Kind.FLUSH))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,69 @@
+"""What is said to be clean is what a cold prefill leaves."""
+
+from collections.abc import Set
+from typing import Final
+
+from ..adapters.memory.checkable_state import WRITER_MARKS
+from ..application.disk_tier import DiskTier
+from ..application.object_store import ObjectStore
+from ..domain.anchor import AnchorKind
+from ..domain.errors import StorageError
+from ..domain.stored_entry import ObjectName
+from ..domain.taint_line import Writer
+from .box import Box
+from .oracle import Node, Realm
+from .violation import violated
+
+_PREFILL: Final = WRITER_MARKS[Writer.PREFILL]
+
+
+class CleanAnchors:
+    """Looks once at each stored grid anchor whose entry says that no other row is below it."""
+
+    def __init__(self) -> None:
+        """Nothing was looked at yet."""
+        self._seen: set[ObjectName] = set()
+
+    def check(self, tier: DiskTier, box: Box, excused: Set[ObjectName]) -> None:
+        """Hold what the running process offers against the oracle.
+
+        Args:
+            excused: objects that the medium has changed or lost.
+
+        Raises:
+            Violation: an anchor is told clean, and another history than a cold prefill's made it.
+        """
+        for entry in tier.index.entries():
+            for anchor in entry.anchors:
+                said = anchor.kind is AnchorKind.GRID and entry.taint >= anchor.line
+                if said and anchor.name not in self._seen and anchor.name not in excused:
+                    self._seen.add(anchor.name)
+                    node = _made(box, anchor.name)
+                    if node is not None and not is_cold(node, box.grid):
+                        violated("gate", f"an anchor of line {anchor.line} is not clean")
+
+
+def is_cold(node: Node, step: int) -> bool:
+    """Whether a state at a grid line was prefilled in whole chunks from the empty one on."""
+    at = node
+    while at.parent is not None:
+        if at.mark != _PREFILL or at.parent.line % step or at.line - at.parent.line != step:
+            return False
+        at = at.parent
+    return True
+
+
+def _made(box: Box, name: ObjectName) -> Node | None:
+    """The state whose sections an anchor holds; None where it holds none, or cannot be read.
+
+    A section of the checkable state is one word, and so is its plain sum.
+    """
+    try:
+        header = ObjectStore(box.storage, box.codec).read_header(name)
+    except StorageError:
+        return None
+    words = {part.name: part.sums.plain for part in header.parts}
+    if "tokens" not in words:
+        return None
+    realm = Realm(box.weights, header.namespace)
+    return box.oracle.known(realm, header.line, words["tokens"], words["bits_after"])
