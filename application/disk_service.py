@@ -110,7 +110,7 @@ class DiskService:
     ) -> Restore:
         """Begin to bring stored state into a slot; end with `restored`, `failed` or `abandoned`."""
         self.writes.fence(slot, 0)
-        self._borrow(continuation.entry)
+        self.borrow(continuation.entry)
         prompt: Prompt = request.prompt
         expected = Expected(prompt.ids, prompt.key_ids, request.namespace, shared)
         layout = self._profile.layout
@@ -119,21 +119,21 @@ class DiskService:
     def restored(self, restore: Restore, seconds: float) -> None:
         """It stands in the slot, verified."""
         entry = restore.continuation.entry
-        self._give_back(entry)
+        self.give_back(entry)
         self.tier.used(entry.id)
         self._account_read(restore, seconds)
 
     def failed(self, restore: Restore, failure: RestoreFailed) -> None:
         """It could not be used; a damaged object is quarantined, and never offered again."""
         restore.abandon()
-        self._give_back(restore.continuation.entry)
+        self.give_back(restore.continuation.entry)
         if failure.damaged:
             self.tier.distrust(failure.name, str(failure))
 
     def abandoned(self, restore: Restore) -> None:
         """The client left."""
         restore.abandon()
-        self._give_back(restore.continuation.entry)
+        self.give_back(restore.continuation.entry)
 
     def restore_whole(self, slot: int, resident: ResidentPrefix, entry: StoredEntry) -> Restore:
         """Begin to bring an entry with all its anchors into an empty slot, whatever its tokens.
@@ -141,7 +141,7 @@ class DiskService:
         End with `read_whole`, `failed` or `abandoned`.
         """
         last = entry.anchors[-1]
-        self._borrow(entry)
+        self.borrow(entry)
         return Restore(
             Continuation(entry, last, entry.blocks),
             self._states[slot],
@@ -154,7 +154,7 @@ class DiskService:
 
     def read_whole(self, restore: Restore) -> None:
         """It stands in the slot, verified, and no request has asked for it."""
-        self._give_back(restore.continuation.entry)
+        self.give_back(restore.continuation.entry)
         self._telemetry.count(names.DISK_BYTES_READ, restore.bytes_read)
 
     def read_back(self, slot: int, resident: ResidentPrefix, entry: StoredEntry) -> bool:
@@ -171,7 +171,7 @@ class DiskService:
             self.failed(restore, failure)
             resident.forget()
             return False
-        self._give_back(entry)
+        self.give_back(entry)
         self._account_read(restore, self._clock.monotonic() - began_s)
         return True
 
@@ -202,13 +202,13 @@ class DiskService:
             count = sum(entry.role is role for entry in entries)
             self._telemetry.gauge(names.DISK_ENTRIES, count, {"role": role.value})
 
-    def _borrow(self, entry: StoredEntry) -> None:
-        """It is about to be read: it must not leave, nor what it needs be deleted."""
+    def borrow(self, entry: StoredEntry) -> None:
+        """It is about to be read: neither it nor what it needs may leave until `give_back`."""
         self.tier.lend(entry.id)
         for name in objects_of(entry):
             self.tier.pin(name)
 
-    def _give_back(self, entry: StoredEntry) -> None:
+    def give_back(self, entry: StoredEntry) -> None:
         """It is not being read any more."""
         self.tier.unlend(entry.id)
         self.tier.unpin(list(objects_of(entry)))

@@ -41,6 +41,7 @@ class Preparer:
         self._doubt_the_rate(placement)
         preparation.awaited = self._awaited(placement)
         if preparation.awaited is None:
+            self._hold(preparation)
             preparation.save = self._save_displaced(request, placement)
         return preparation
 
@@ -83,6 +84,7 @@ class Preparer:
 
     def give_up(self, preparation: Preparation) -> None:
         """The client has left. A conversation that is being saved is saved all the same."""
+        self._let_go(preparation)
         if preparation.restore is not None and self._disk is not None:
             self._disk.abandoned(preparation.restore)
 
@@ -119,6 +121,19 @@ class Preparer:
             return None
         return disk.conversations.save(slot.index, slot.resident, slot.session, WriteCause.EVICTION)
 
+    def _hold(self, preparation: Preparation) -> None:
+        """Keep the stored state that was chosen from leaving for the conversation it displaces."""
+        continuation = preparation.placement.continuation
+        if self._disk is not None and continuation is not None:
+            self._disk.borrow(continuation.entry)
+            preparation.held = continuation.entry
+
+    def _let_go(self, preparation: Preparation) -> None:
+        """The restore holds it from here on, or nobody needs it."""
+        if self._disk is not None and preparation.held is not None:
+            self._disk.give_back(preparation.held)
+            preparation.held = None
+
     def _step_awaited(
         self, disk: DiskService, preparation: Preparation, awaited: Write, *, wait: bool
     ) -> None:
@@ -128,6 +143,7 @@ class Preparer:
             return
         preparation.awaited = None
         self._place_again(preparation, disk)
+        self._hold(preparation)
         preparation.save = self._save_displaced(preparation.request, preparation.placement)
 
     def _step_restore(self, disk: DiskService, preparation: Preparation, *, wait: bool) -> bool:
@@ -135,7 +151,8 @@ class Preparer:
         assert placement.continuation is not None
         if preparation.restore is None:
             if not disk.tier.index.has(placement.continuation.entry):
-                # Room was made since, or a newer entry took its place: no damage, another offer.
+                # It was cleared or cut back since: no damage, another offer.
+                self._let_go(preparation)
                 self._place_again(preparation, disk)
                 return False
             preparation.began_s = self._clock.monotonic()
@@ -146,6 +163,7 @@ class Preparer:
                 preparation.request,
                 placement.decision.shared,
             )
+            self._let_go(preparation)
         try:
             progress = preparation.restore.step(wait=wait)
         except RestoreFailed as failure:

@@ -10,6 +10,7 @@ from ..domain.entry import Source
 from ..domain.offers import COLD, Offer, rank
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
+from ..domain.stored_entry import StoredEntry
 from ..ports.engine import Engine
 from .disk_service import DiskService
 from .generation import Generation
@@ -68,6 +69,7 @@ class Preparation:
     Attributes:
         awaited: a write that will continue the prompt once it is durable; None when it is.
         save: the conversation that is about to lose its rows; None when they are copied.
+        held: the entry that is to be restored, until the restore holds it.
         restore: under way; None before it begins.
         began_s: when the restore began.
     """
@@ -78,6 +80,7 @@ class Preparation:
     started_s: float
     awaited: Write | None = None
     save: Write | None = None
+    held: StoredEntry | None = None
     restore: Restore | None = None
     began_s: float = 0.0
     refused: tuple[Refusal, ...] = ()

@@ -22,25 +22,57 @@ def kept(box: Box, prompt: list[int]) -> StoredEntry:
     return entry
 
 
-def test_state_that_leaves_between_its_offer_and_its_use_is_a_miss_and_no_damage() -> None:
-    box = Box()
-    prompt = ids(0, 60)
-    kept(box, prompt)
-    box.server.ask(ids(31, 60))  # it is about to be written, in the prompt's way
+def displacing(box: Box, prompt: list[int]) -> str:
+    """A request that waits for its stored state behind the conversation it displaces."""
+    box.server.ask(ids(31, 60))
     (slot,) = box.server.scheduler.slots
     request = box.server.submit([*prompt, 1, 2])
     while slot.preparing is None:
         box.server.step()
     assert slot.preparing.save is not None
     assert slot.preparing.placement.continuation is not None
+    return request
+
+
+def test_state_that_was_chosen_stays_while_the_conversation_it_displaces_is_saved() -> None:
+    box = Box()
+    prompt = ids(0, 60)
+    kept(box, prompt)
+    request = displacing(box, prompt)
 
     box.disk.tier.clear()
     box.settle()
 
     finished = box.server.finished(request)
     assert finished is not None
+    assert finished.decision.cached >= 56
+    assert box.disk.tier.lent == 0
+
+
+def test_a_client_that_leaves_meanwhile_lets_go_of_the_state_that_was_chosen() -> None:
+    box = Box()
+    prompt = ids(0, 60)
+    kept(box, prompt)
+    request = displacing(box, prompt)
+
+    box.server.scheduler.cancel(request)
+    box.settle()
+
+    assert box.disk.tier.lent == 0
+
+
+def test_state_that_is_cut_back_before_its_use_is_a_miss_and_no_damage_of_the_requests() -> None:
+    box = Box()
+    prompt = ids(0, 60)
+    entry = kept(box, prompt)
+    request = displacing(box, prompt)
+
+    box.disk.tier.distrust(entry.blocks[0].name, "somebody else met it")
+    box.settle()
+
+    finished = box.server.finished(request)
+    assert finished is not None
     assert (finished.decision.cached, finished.decision.quarantined) == (0, 0)
-    assert box.server.telemetry.counted_in_all(names.QUARANTINED) == 0
 
 
 def test_an_entry_that_two_requests_read_stays_until_both_have_read_it() -> None:
