@@ -85,6 +85,8 @@ def _engine(settings: ServeSettings, location: ModelLocation) -> Engine:
         slots=settings.slots,
         threads=settings.threads,
         name=location.name,
+        arith=settings.arith,
+        verdicts=settings.verdicts_path,
     )
 
 

@@ -49,11 +49,12 @@ def test_the_products_of_cancelling_matrices_are_roundings() -> None:
     assert rounded.abs().max() < 1e-3
 
 
-def test_a_kernel_that_is_alike_everywhere_needs_no_padding() -> None:
+def test_a_kernel_that_is_alike_everywhere_is_called_with_every_size() -> None:
     counts = measured(lambda rows: rows * 2, numbers(256, 8))
 
-    assert counts.all_from == 1
-    assert counts.blocks(37) == (Block(0, 37, 37),)
+    assert counts.blocks(1) == [Block(0, 1, 1)]
+    assert counts.blocks(37) == [Block(0, 37, 64)]
+    assert counts.blocks(512) == [Block(0, 256, 256), Block(256, 512, 256)]
 
 
 def test_a_kernel_that_parts_below_16_rows_gets_at_least_16() -> None:
@@ -62,9 +63,8 @@ def test_a_kernel_that_parts_below_16_rows_gets_at_least_16() -> None:
 
     counts = measured(kernel, numbers(256, 8))
 
-    assert (counts.sizes[0], counts.all_from) == (16, 16)
-    assert counts.blocks(3) == (Block(0, 3, 16),)
-    assert counts.blocks(300) == (Block(0, 300, 300),)
+    assert counts.blocks(3) == [Block(0, 3, 16)]
+    assert counts.blocks(300) == [Block(0, 256, 256), Block(256, 300, 64)]
 
 
 def test_a_kernel_of_two_ways_is_only_called_one_way() -> None:
@@ -73,7 +73,7 @@ def test_a_kernel_of_two_ways_is_only_called_one_way() -> None:
 
     counts = measured(kernel, numbers(256, 8))
 
-    assert counts == RowCounts((1, 4, 32, 128), None)
+    assert counts == RowCounts((1, 4, 32, 128))
     assert counts.blocks(150) == [Block(0, 128, 128), Block(128, 150, 32)]
 
 

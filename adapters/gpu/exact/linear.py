@@ -59,21 +59,21 @@ class Linears:
 
 
 def _product(kernel: Kernel, counts: RowCounts, outputs: int, inputs: int) -> Product:
-    def whole(rows: Tensor) -> Tensor:
-        return kernel(_aligned(rows.reshape(-1, inputs))).view(*rows.shape[:-1], outputs)
+    direct = frozenset(counts.sizes)
 
-    def in_blocks(rows: Tensor) -> Tensor:
+    def product(rows: Tensor) -> Tensor:
         flat = rows.reshape(-1, inputs)
-        blocks = counts.blocks(len(flat))
-        results = [
-            kernel(padded(flat[block.start : block.end], block.size))[: block.end - block.start]
-            for block in blocks
-        ]
-        result = results[0] if len(results) == 1 else torch.cat(results)
+        if len(flat) in direct:
+            result = kernel(_aligned(flat))
+        else:
+            results = [
+                kernel(padded(flat[block.start : block.end], block.size))[: block.end - block.start]
+                for block in counts.blocks(len(flat))
+            ]
+            result = results[0] if len(results) == 1 else torch.cat(results)
         return result.reshape(*rows.shape[:-1], outputs)
 
-    free = not counts.sizes or counts.all_from == 1
-    return whole if free else in_blocks
+    return product
 
 
 def padded(rows: Tensor, size: int) -> Tensor:

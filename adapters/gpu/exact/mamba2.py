@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from .activations import softplus
+from .activations import silu, softplus
 
 
 def state_updates_of(mixer: nn.Module) -> Mapping[str, Callable[..., Any]]:
@@ -51,6 +51,7 @@ def state_updates_of(mixer: nn.Module) -> Mapping[str, Callable[..., Any]]:
         D: Tensor | None = None,  # noqa: N803
         dt_bias: Tensor | None = None,
         dt_softplus: bool = False,
+        z: Tensor | None = None,
         **_: object,
     ) -> Tensor:
         # Decode hands everything repeated over a head's channels: one of them stands for all.
@@ -62,7 +63,9 @@ def state_updates_of(mixer: nn.Module) -> Mapping[str, Callable[..., Any]]:
         )
         channels = None if D is None else D[:, 0]
         outputs, _state = _stepped(hidden_states, steps, A[:, 0, 0], B, C, channels, state)
-        return outputs.to(hidden_states.dtype)
+        rounded = outputs.to(hidden_states.dtype)
+        # In a prefill the models that gate like this do it themselves.
+        return rounded if z is None else rounded * silu(z)
 
     return {"mamba2_chunk_scan": chunk, "mamba2_selective_state_update": step}
 

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""Numbers of rows that are tried; calls are cut into and padded to some of these."""
+"""Numbers of rows that are tried; calls are cut into and padded to some of these.
 
-OTHER_COUNTS: Final = (3, 5, 6, 7, 9, 12, 13, 23, 37, 48, 100, 200, 255)
-"""Where neighbouring sizes agree these are tried as well: if they do, nothing need be padded."""
+Nothing is concluded for numbers between: a kernel that takes 32 rows at a time does 31 of 63 in
+ways of its own.
+"""
 
 LARGE: Final = 64
 """A class without a size of at least this would make prefills slow."""
@@ -45,18 +46,14 @@ class RowCounts:
 
     Attributes:
         sizes: ascending; empty if the kernel does not repeat itself.
-        all_from: from this number of rows on all agree, so that nothing need be padded or cut.
     """
 
     sizes: Sequence[int]
-    all_from: int | None = None
 
     def blocks(self, count: int) -> Sequence[Block]:
         """How to run `count` rows: as many of the largest size as fit, the rest padded."""
         if not self.sizes:
             return (Block(0, count, count),)
-        if self.all_from is not None:
-            return (Block(0, count, max(count, self.all_from)),)
         largest = self.sizes[-1]
         whole = count // largest * largest
         blocks = [Block(start, start + largest, largest) for start in range(0, whole, largest)]
@@ -118,14 +115,7 @@ def measured(kernel: Kernel, rows: Tensor) -> RowCounts:
         return RowCounts(())
     # A prefill wants one large size, and then a decode step as small a one as there is.
     best = min(classes, key=lambda members: (members[0] < min(LARGE, sizes[-1]), members[-1]))
-    best.reverse()
-    largest = best[-1]
-    every_size = [size for size in sizes if best[0] <= size <= largest]
-    others = [count for count in OTHER_COUNTS if best[0] <= count <= largest]
-    all_agree = best == every_size and all(
-        _agree(kernel, rows, count, results[largest]) for count in others
-    )
-    return RowCounts(tuple(best), best[0] if all_agree and largest == sizes[-1] else None)
+    return RowCounts(tuple(reversed(best)))
 
 
 def _places_agree(kernel: Kernel, rows: Tensor, result: Tensor) -> bool:
