@@ -7,6 +7,9 @@ prefill passes them and once where a generation ends.
     rows      0 . . . . . . . . . . . . . . . . . . . . . length
     anchors       |       |       |       |                        grid, from prefill chunks
     end                                              |             one, from the last generation
+
+Where arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors
+also where decode passes a grid line, where a prompt ended, and where earlier generations ended.
 """
 
 from dataclasses import dataclass
@@ -127,11 +130,20 @@ class ResidentPrefix:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """The grid anchors, ascending by line."""
-        return tuple(self._anchors[line] for line in sorted(self._anchors))
+        return tuple(
+            anchor
+            for anchor in self._standing()
+            if anchor.kind is AnchorKind.GRID and self._grid.has(anchor.line)
+        )
+
+    @property
+    def kept(self) -> int:
+        """How many anchors stand beside that of the newest end, off the grid too."""
+        return len(self._anchors)
 
     @property
     def capacity(self) -> int:
-        """How many grid anchors may stand."""
+        """How many of these may stand."""
         return self._capacity
 
     @property
@@ -231,19 +243,27 @@ class ResidentPrefix:
     def advanced(self, span: Span, prompt: Prompt) -> None:
         """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
 
-        Takes an anchor when the chunk ended on a grid line.
+        Takes an anchor when the chunk ended on a grid line, and where arithmetic is row-invariant
+        also at the prompt's end: a client that drops an answer's reasoning parts from it there.
         """
         self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
         self._taint = self._forwarded(span, Writer.PREFILL)
-        if self._grid.has(span.end):
+        ends_prompt = self._profile.row_invariant and span.end == len(prompt)
+        if self._grid.has(span.end) or ends_prompt:
             self._take_anchor(span.end)
 
     def decoded(self, token: int) -> None:
-        """One generated token has been forwarded."""
+        """One generated token has been forwarded.
+
+        Takes an anchor on a grid line where arithmetic is row-invariant: there a prefill would
+        have left the same.
+        """
         span = Span(self._length, self._length + 1)
         ids = np.array([token], dtype=np.uint32)
         self._absorb(span, ids, ids)
         self._taint = self._forwarded(span, Writer.DECODE)
+        if self._profile.row_invariant and self._grid.has(span.end):
+            self._take_anchor(span.end)
 
     def keep_end(self, generated_from: int) -> bool:
         """Keep the state where the generation stopped; whether that was possible.
@@ -257,6 +277,8 @@ class ResidentPrefix:
         if not self._state.trim(self._length):
             self._end = None
             return False
+        if self._profile.row_invariant:
+            self._keep_earlier_end()
         self._end_buffer = self._state.capture_sections(self._end_buffer)
         self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
         self._regions = self._regions[-REGIONS_MAX:]
@@ -276,7 +298,11 @@ class ResidentPrefix:
 
     def _all_anchors(self) -> tuple[Anchor, ...]:
         end = self.end_anchor
-        return self.anchors if end is None else (*self.anchors, end)
+        return self._standing() if end is None else (*self._standing(), end)
+
+    def _standing(self) -> tuple[Anchor, ...]:
+        """The anchors beside the end's, ascending by line."""
+        return tuple(self._anchors[line] for line in sorted(self._anchors))
 
     def _absorb(self, span: Span, ids: TokenIds, key_ids: TokenIds) -> None:
         assert span.start == self._length == self._state.length - len(span), (span, self._length)
@@ -310,14 +336,27 @@ class ResidentPrefix:
     def _take_anchor(self, line: int) -> None:
         if line in self._anchors:
             raise AssertionError(f"the anchor at {line} should have gone before its rows did")
+        self._make_room(line)
+        handle = self._state.capture_sections()
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
+        self._seal(AnchorKind.GRID, line)
+
+    def _keep_earlier_end(self) -> None:
+        """A new end is about to be kept: the one before stays beside it, as an anchor."""
+        earlier = self.end_anchor
+        if earlier is None or earlier.line in self._anchors or earlier.line == self._length:
+            return
+        self._make_room(self._length)
+        self._anchors[earlier.line] = earlier
+        self._end_buffer = None
+
+    def _make_room(self, line: int) -> None:
+        """Drop anchors until one more may stand; `line` is above all of them."""
         while len(self._anchors) >= self._capacity:
             drop = line_to_drop(
                 [*sorted(self._anchors), line], self._newest_kept, self._pinned, self._junctions
             )
             self._state.release_sections(self._anchors.pop(drop).handle)
-        handle = self._state.capture_sections()
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
-        self._seal(AnchorKind.GRID, line)
 
     def _seal(self, kind: AnchorKind, line: int) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""

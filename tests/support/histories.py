@@ -181,9 +181,9 @@ class History:
     def check(self, slot: Slot) -> None:
         """Everything that must hold of a slot between two steps."""
         resident, state = slot.resident, self.engine.slots[slot.index]
-        assert len(resident.anchors) <= resident.capacity, "the anchor budget is exceeded"
+        assert resident.kept <= resident.capacity, "the anchor budget is exceeded"
         live, _ = state.captured()
-        assert live <= len(resident.anchors) + 1, "copies of sections leak"
+        assert live <= resident.kept + 1, "copies of sections leak"
         lines = [anchor.line for anchor in resident.anchors]
         assert lines == sorted(set(lines))
         assert all(line <= resident.length for line in lines), "an anchor without its rows"
