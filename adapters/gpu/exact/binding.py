@@ -7,11 +7,11 @@ models of the same class, and torch itself, are as they were.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from . import attention
 from .attention import COUNTS, QueryCounts
@@ -19,7 +19,16 @@ from .convolution import causal_conv1d, causal_conv1d_update
 from .delta_rule import gated_delta_rule
 from .linear import Linears
 from .mamba2 import state_updates_of
-from .operations import Recorder, Scope, outside, replacements, within
+from .operations import (
+    DEPARTING,
+    Operation,
+    Recorder,
+    Scope,
+    namespaces,
+    outside,
+    replacements,
+    within,
+)
 
 DELTA_RULES: Final = (
     "torch_chunk_gated_delta_rule",
@@ -78,24 +87,32 @@ class Binding:
             if getattr(config, "_experts_implementation", None) is not None:
                 self._set(config, "_experts_implementation", EXPERTS)
         counts, linears = QueryCounts(), Linears()
+        table = replacements(linears)
         plain = [module for module in modules if type(module) is nn.Linear]
         others = [module for module in modules if type(module) is not nn.Linear]
         for module in plain:
-            self._set(module, "forward", linears.product_of(module.weight, module.bias))
+            self._set(module, "forward", outside(linears.product_of(module.weight, module.bias)))
         for module in others:
             self._set(module, COUNTS, counts)
-            rules = _rules_of(module)
-            if rules:
-                self._set(module, "forward", _with_globals(module, rules))
-        table = replacements(linears)
+            names = _names_of(module, table)
+            if names:
+                self._set(module, "forward", _with_globals(module, names))
+        self._scope(self._users(table, others), table)
+
+    def _scope(self, users: list[nn.Module], table: Mapping[Operation, Operation]) -> None:
+        """Have what these modules call themselves replaced, and not what their children call."""
         scope = Scope(table)
-        for module in self._users(table, others):
-            self._set(module, "forward", within(scope, module.forward))
+        children = {child: None for user in users for child in user.children()}
+        for child in children:
+            if child not in users and type(child) is not nn.Linear:
+                self._set(child, "forward", outside(child.forward))
+        for user in users:
+            self._set(user, "forward", within(scope, user.forward))
 
     def _users(
-        self, table: Mapping[Callable[..., Any], Callable[..., Any]], modules: list[nn.Module]
+        self, table: Mapping[Operation, Operation], modules: list[nn.Module]
     ) -> list[nn.Module]:
-        """The modules that use a replaced operation themselves, found by running the model."""
+        """The modules that still use such an operation themselves, found by running the model."""
         recorder = Recorder(table)
         stop = recorder.watch(modules)
         device = next(self._model.parameters()).device
@@ -129,10 +146,13 @@ def _configs(modules: list[nn.Module]) -> Iterator[PreTrainedConfig]:
     yield from seen.values()
 
 
-def _rules_of(module: nn.Module) -> Mapping[str, Callable[..., object]]:
-    """The functions that the module's forward has to find in place of its own file's."""
-    names = _original_forward(module).__code__.co_names
-    found: dict[str, Callable[..., object]] = {}
+def _names_of(module: nn.Module, table: Mapping[Operation, Operation]) -> Mapping[str, object]:
+    """What the module's forward has to find under its globals' names; nothing for most modules."""
+    original = _original_forward(module)
+    names = original.__code__.co_names
+    found: dict[str, object] = {}
+    if DEPARTING.intersection(names) and not isinstance(module, PreTrainedModel):
+        found |= namespaces(original.__globals__, table)
     found |= {name: outside(gated_delta_rule) for name in DELTA_RULES if name in names}
     found |= {name: outside(rule) for name, rule in CONVOLUTIONS.items() if name in names}
     if any(name in names for name in STATE_UPDATES):

@@ -62,28 +62,35 @@ def _product(kernel: Kernel, counts: RowCounts, outputs: int, inputs: int) -> Pr
     direct = frozenset(counts.sizes)
 
     def product(rows: Tensor) -> Tensor:
+        count = rows.numel() // inputs
+        if count in direct:
+            return kernel(_aligned(rows))
         flat = rows.reshape(-1, inputs)
-        if len(flat) in direct:
-            result = kernel(_aligned(flat))
-        else:
-            results = [
-                kernel(padded(flat[block.start : block.end], block.size))[: block.end - block.start]
-                for block in counts.blocks(len(flat))
-            ]
-            result = results[0] if len(results) == 1 else torch.cat(results)
-        return result.reshape(*rows.shape[:-1], outputs)
+        results = [
+            kernel(padded(flat[block.start : block.end], block.size))[: block.end - block.start]
+            for block in counts.blocks(count)
+        ]
+        result = results[0] if len(results) == 1 else torch.cat(results)
+        return result.view(*rows.shape[:-1], outputs)
 
-    return product
+    def padded_product(rows: Tensor) -> Tensor:
+        # The way of a decoded token whose product is padded: as little as can be besides it.
+        count = rows.numel() // inputs
+        if count >= smallest:
+            return product(rows)
+        below = functional.pad(rows.reshape(count, inputs), (0, 0, 0, smallest - count))
+        return kernel(below)[:count].view(*rows.shape[:-1], outputs)
+
+    smallest = counts.sizes[0] if counts.sizes else 1
+    return product if smallest == 1 else padded_product
 
 
 def padded(rows: Tensor, size: int) -> Tensor:
     """The rows with zeros below them, `size` in all; contiguous and aligned."""
-    count = len(rows)
-    if count == size:
+    missing = size - rows.shape[0]
+    if missing == 0:
         return _aligned(rows)
-    out = rows.new_zeros((size, *rows.shape[1:]))
-    out[:count] = rows
-    return out
+    return functional.pad(rows, (0, 0) * (rows.ndim - 1) + (0, missing)).contiguous()
 
 
 def _aligned(rows: Tensor) -> Tensor:
@@ -94,7 +101,7 @@ def _aligned(rows: Tensor) -> Tensor:
 
 
 def _kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
-    """The fastest kernel for the weight: `(rows, inputs)` to `(rows, outputs)`."""
+    """The fastest kernel for the weight: `(..., inputs)` to `(..., outputs)`."""
     packed = _packed_kernel(weight, bias) if weight.device.type == "cpu" else None
     return packed or (lambda rows: _plain(rows, weight, bias))
 
@@ -107,7 +114,8 @@ def _packed_kernel(weight: Tensor, bias: Tensor | None) -> Kernel | None:
         pack = operations.mkl._mkl_reorder_linear_weight  # noqa: SLF001 # as torch.compile does
         multiply = operations.mkl._mkl_linear.default  # noqa: SLF001
         mkl: Tensor = pack(detached, PACKED_FOR_ROWS)
-        return lambda rows: multiply(rows, mkl, detached, bias, len(rows))
+        inputs = weight.shape[1]
+        return lambda rows: multiply(rows, mkl, detached, bias, rows.numel() // inputs)
     if weight.dtype is torch.bfloat16 and torch.backends.mkldnn.is_available():
         pack = operations.mkldnn._reorder_linear_weight  # noqa: SLF001
         multiply = operations.mkldnn._linear_pointwise.default  # noqa: SLF001

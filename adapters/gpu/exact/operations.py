@@ -1,23 +1,25 @@
-"""Torch operations whose rows depend on their number, replaced while a module of ours runs.
+"""Torch operations whose rows depend on their number, replaced for modules of one model.
 
-torch offers a scope in which every call of its functions is asked about first, on this thread
-alone: what models write as `x.sigmoid()`, `torch.sigmoid(x)` or `F.sigmoid(x)` is one operation
-there. Only modules that use such an operation run in the scope.
+What a module's file calls by name (`torch.sigmoid`, `F.silu`, `ACT2FN["silu"]`) is found by a copy
+of its forward in other namespaces, at no cost. For what is left, such as `x.sigmoid()`, torch
+offers a scope in which every call of its functions is asked about first, on this thread alone.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
+from transformers import activations as transformers_activations
 
 from . import activations
 from .linear import Linears
 
 _torch: Final[Any] = torch
 _functional: Final[Any] = functional
+ACT2FN: Final[Any] = cast("Any", transformers_activations).ACT2FN
 
 Operation = Callable[..., Any]
 
@@ -34,6 +36,50 @@ def replacements(linears: Linears) -> Mapping[Operation, Operation]:
         functional.softplus: activations.softplus,
         functional.gelu: activations.gelu,
     }
+
+
+DEPARTING: Final = frozenset({"ACT2FN", "expit", "gelu", "linear", "sigmoid", "silu", "softplus"})
+"""Names by which a forward may mean such an operation."""
+
+
+def namespaces(
+    known: Mapping[str, object], table: Mapping[Operation, Operation]
+) -> Mapping[str, object]:
+    """What stands for torch's modules in a forward's globals, under the names they have there."""
+    by_name = {function.__name__: replaced for function, replaced in table.items()}
+    named = _Namespace(functional, by_name)
+    stand_ins: dict[int, object] = {
+        id(functional): named,
+        id(torch): _Namespace(torch, {"sigmoid": activations.sigmoid}),
+        id(nn): _Namespace(nn, {"functional": named}),
+        id(ACT2FN): _Activations(),
+    }
+    return {name: stand_ins[id(value)] for name, value in known.items() if id(value) in stand_ins}
+
+
+class _Namespace:
+    """A module in which some functions are others."""
+
+    def __init__(self, original: object, replaced: Mapping[str, object]) -> None:
+        self._original = original
+        vars(self).update({**vars(original), **replaced})
+
+    def __getattr__(self, name: str) -> object:
+        """What the module makes only when it is asked for."""
+        return getattr(self._original, name)
+
+
+class _Activations:
+    """Activations by transformers' names for them."""
+
+    def __getitem__(self, name: str) -> Operation:
+        known: dict[str, Operation] = {
+            "gelu": activations.gelu,
+            "sigmoid": activations.sigmoid,
+            "silu": activations.silu,
+            "swish": activations.silu,
+        }
+        return known.get(name) or ACT2FN[name]
 
 
 class Scope(TorchFunctionMode):
