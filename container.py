@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from dependency_injector import containers, providers
 
 from . import __version__
@@ -88,6 +89,16 @@ def _engine(settings: ServeSettings, location: ModelLocation) -> Engine:
         arith=settings.arith,
         verdicts=settings.verdicts_path,
     )
+
+
+def proved_arithmetic(settings: ServeSettings) -> str:
+    """What is found about the exact arithmetic of the settings' model, in one line.
+
+    Raises:
+        ModelError: the model is not here, or cannot be served at all.
+    """
+    location = ModelStore(settings.models_path).resolve(settings.model)
+    return _engine(msgspec.structs.replace(settings, arith="exact"), location).profile.arithmetic
 
 
 def _limits(settings: ServeSettings) -> Limits:

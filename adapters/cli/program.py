@@ -12,7 +12,7 @@ from ...domain.errors import AnchorlineError, RequestError, SettingsError
 from .cache_commands import clear_command, flush_command, stats_command
 from .chat_command import chat_command
 from .failure import Failure, UsageFailure
-from .models_command import Flags, GetModel, ListModels, models_command
+from .models_command import Flags, GetModel, ListModels, ProveModel, models_command
 from .setting_options import SettingsCommand, config_option, setting_options
 from .verify_command import VerifyStore, verify_command
 
@@ -31,6 +31,8 @@ class CliParts:
         list_models: the models that can be served by name; takes the same.
         get_model: makes a model present; takes its name, the same, and what shows its steps.
         verify: goes over the stored state; None leaves the command out.
+        prove_model: says whether exact arithmetic can be proved of a model; takes its name, the
+            flags and the configuration file; None leaves the option out.
     """
 
     version: str
@@ -39,6 +41,7 @@ class CliParts:
     list_models: ListModels
     get_model: GetModel
     verify: VerifyStore | None = None
+    prove_model: ProveModel | None = None
 
 
 class Program(click.Group):
@@ -79,7 +82,9 @@ def build_cli(parts: CliParts) -> click.Group:
     click.version_option(parts.version, prog_name="anchorline")(program)
     program.add_command(_serve_command(parts))
     program.add_command(chat_command())
-    program.add_command(models_command(parts.settings, parts.list_models, parts.get_model))
+    program.add_command(
+        models_command(parts.settings, parts.list_models, parts.get_model, parts.prove_model)
+    )
     for command in (stats_command(), flush_command(), clear_command()):
         program.add_command(command)
     if parts.verify is not None:

@@ -63,11 +63,13 @@ EXACT_SOURCES: Final = (
     "activations.py",
     "attention.py",
     "binding.py",
+    "convolution.py",
     "delta_rule.py",
     "linear.py",
     "mamba2.py",
     "operations.py",
     "row_counts.py",
+    "stepping.py",
 )
 
 PROOF_SOURCES: Final = ("arithmetic.py", "proof.py")

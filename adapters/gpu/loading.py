@@ -133,6 +133,7 @@ def load_engine(
         layers=arithmetic.layers,
         weights=weights,
         row_invariant=arithmetic.exact,
+        arithmetic=arithmetic.report,
     )
 
 

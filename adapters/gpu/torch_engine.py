@@ -54,6 +54,7 @@ class TorchEngine(Engine):
         layers: LayerFactory | None = None,
         weights: str | None = None,
         row_invariant: bool = False,
+        arithmetic: str = "",
     ):
         """Allocate the slots and measure a first chunk; afterwards every slot is at line 0.
 
@@ -68,6 +69,7 @@ class TorchEngine(Engine):
             layers: makes the layers of one slot; by default those of the model's config.
             weights: a digest of the weights' content; by default they are read for it.
             row_invariant: the caller has proved it of this model with these layers.
+            arithmetic: for the profile.
 
         Raises:
             ModelRefused: the model keeps state that could not be kept exactly.
@@ -102,6 +104,7 @@ class TorchEngine(Engine):
             facts=engine_facts(
                 model, config, layout, grid=None if row_invariant else grid, weights=weights
             ),
+            arithmetic=arithmetic,
         )
 
     @property

@@ -32,7 +32,9 @@ from anchorline.adapters.gpu.exact.proof import proof_ids, prove
 from anchorline.adapters.gpu.exact.verdict import Verdict, VerdictStore
 from anchorline.adapters.gpu.loading import DtypeChoice, load_engine
 from anchorline.adapters.gpu.torch_engine import TorchEngine
+from anchorline.container import proved_arithmetic
 from anchorline.domain.tokens import TokenIds
+from anchorline.settings import ServeSettings
 from contract.readings import Reading, decode_all, differences, read, some_ids
 from support.tiny_models import VOCABULARY, tiny_model
 
@@ -344,3 +346,9 @@ def test_toy_is_served_exactly_in_both_dtypes(tmp_path: Path, dtype: DtypeChoice
 
     assert engine.profile.row_invariant
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_model_is_proved_for_the_command_line(tmp_path: Path) -> None:
+    settings = ServeSettings(model="toy", dtype="float32", window=96, cache_dir=tmp_path)
+
+    assert proved_arithmetic(settings).startswith("exact: proved row-invariant in ")

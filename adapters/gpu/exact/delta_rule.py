@@ -14,6 +14,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from .stepping import one_thread
+
 EPSILON: Final = 1e-6
 
 
@@ -60,10 +62,11 @@ def gated_delta_rule(
         state = values.new_zeros((heads, key_dim, value_dim))
     else:
         state = initial_state[0]
-    for token in range(tokens):
-        result = results[token]
-        result.baddbmm_(reading[token], state)
-        state.mul_(decay[token]).baddbmm_(columns[token], result[:, :1])
+    with one_thread():
+        for token in range(tokens):
+            result = results[token]
+            result.baddbmm_(reading[token], state)
+            state.mul_(decay[token]).baddbmm_(columns[token], result[:, :1])
     overlap = (queries * keys).sum(-1, keepdim=True)
     outputs = results[:, :, 1] + overlap * results[:, :, 0]
     final = (

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .activations import silu, softplus
+from .stepping import one_thread
 
 
 def state_updates_of(mixer: nn.Module) -> Mapping[str, Callable[..., Any]]:
@@ -115,9 +116,10 @@ def _stepped(
         whole = initial.to(torch.float32)
     state = whole[0]
     outputs = wide.new_empty((tokens, heads, channels, 1))
-    for token in range(tokens):
-        state.mul_(decay[token]).baddbmm_(scaled[token], rows[token])
-        torch.bmm(state, columns[token], out=outputs[token])
+    with one_thread():
+        for token in range(tokens):
+            state.mul_(decay[token]).baddbmm_(scaled[token], rows[token])
+            torch.bmm(state, columns[token], out=outputs[token])
     if initial is not None and whole is not initial:
         initial.copy_(whole)
     result = outputs[..., 0]
