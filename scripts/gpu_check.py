@@ -11,15 +11,14 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import transformers
+from gpu_check_exact import kernel_invariance, model_invariance
 
-from anchorline.adapters.gpu.exact.arithmetic import choose_arithmetic
-from anchorline.adapters.gpu.exact.verdict import VerdictStore
 from anchorline.adapters.gpu.kernels.planes import join_planes, split_planes
 from anchorline.adapters.gpu.kernels.sums import device_sums
 from anchorline.adapters.gpu.libraries import tensor_over
@@ -94,8 +93,13 @@ def all_rows(device: torch.device, *, quick: bool) -> Iterator[Row]:
         for dtype in DTYPES[:1] if quick else DTYPES:
             name = f"{architecture} {str(dtype).removeprefix('torch.')}"
             yield from guarded(name, lambda a=architecture, d=dtype: model_gates(a, d, device))
-            yield from guarded(name, lambda a=architecture, d=dtype: row_invariance(a, d, device))
+            yield from guarded(
+                name, lambda a=architecture, d=dtype: told(model_invariance(a, d, device))
+            )
     yield from guarded("kernels", lambda: kernel_gates(device))
+    yield from guarded(
+        "exact kernels", lambda: told(kernel_invariance(device, seconds, large=large))
+    )
     yield from guarded("kernel rates", lambda: kernel_rates(device, sizes.kernel))
     yield from guarded("copies", lambda: copies(device, sizes.copy))
     yield from guarded("side stream", lambda: copies_beside_forwards(device, sizes))
@@ -147,13 +151,9 @@ def model_gates(architecture: str, dtype: torch.dtype, device: torch.device) -> 
     yield equal(f"{name}: sums", wrong)
 
 
-def row_invariance(architecture: str, dtype: torch.dtype, device: torch.device) -> Iterator[Row]:
-    """Whether exact arithmetic can be proved here, and its cost: where not, the grid serves."""
-    model = tiny_model(architecture, dtype).to(device)
-    verdicts = VerdictStore(None, {})
-    found = choose_arithmetic(model, model.config, "exact", window=8 * GRID, verdicts=verdicts)
-    name = f"{architecture} {str(dtype).removeprefix('torch.')}: row-invariant"
-    yield Row(name, None, f"{'yes' if found.exact else 'no'}; {found.report}")
+def told(found: Iterable[tuple[str, bool | None, str]]) -> Iterator[Row]:
+    """What another module found, as rows."""
+    return (Row(*each) for each in found)
 
 
 def equal(check: str, differing: list[str]) -> Row:

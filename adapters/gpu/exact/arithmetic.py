@@ -25,7 +25,7 @@ DECODE_COST_MAX: Final = 1.25
 
 COST_PROMPT: Final = 64
 COST_TOKENS: Final = 8
-COST_ROUNDS: Final = 5
+COST_ROUNDS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

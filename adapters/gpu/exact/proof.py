@@ -21,7 +21,7 @@ from ..torch_state import TorchSlotState
 from .attention import KEY_BLOCK
 from .departure import first_departure
 
-ACROSS: Final = 24
+ACROSS: Final = 16
 """Tokens on each side of a block's end that are also forwarded one by one."""
 
 EARLY: Final = 64
