@@ -92,6 +92,8 @@ def test_in_exact_arithmetic_every_turn_is_bitwise_and_equals_a_cold_server(
     with running_server(settings_of(tmp_path / "kept", "exact")) as server:
         last = talk.ask(server, QUESTIONS[-1])
         kept = digest(server)
+        with server.http() as client:
+            arithmetic = client.get("/v1/cache/stats").json()["arithmetic"]
 
     fresh = Talk()
     fresh.messages = talk.messages[:-2]
@@ -101,6 +103,7 @@ def test_in_exact_arithmetic_every_turn_is_bitwise_and_equals_a_cold_server(
 
     assert talk.gates == ["cold", *["bitwise"] * 5]
     assert fresh.gates == ["cold"]
+    assert arithmetic.startswith("exact: proved row-invariant in ")
     assert again == last
     assert cold == kept
 
