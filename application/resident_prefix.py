@@ -10,6 +10,7 @@ prefill passes them and once where a generation ends.
 
 Where arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors
 also where decode passes a grid line, where a prompt ended, and where earlier generations ended.
+They are few, and never displace the newest anchors of a prefill.
 """
 
 from dataclasses import dataclass
@@ -107,6 +108,7 @@ class ResidentPrefix:
         self._taint = TaintLine()
         self._namespace = Namespace()
         self._anchors: dict[int, Anchor] = {}
+        self._extra: dict[int, bool] = {}  # by line: whether a prompt or a generation ended there
         self._end: End | None = None
         self._regions: tuple[Span, ...] = ()
         self._end_buffer: SectionsHandle | None = None
@@ -248,9 +250,10 @@ class ResidentPrefix:
         """
         self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
         self._taint = self._forwarded(span, Writer.PREFILL)
-        ends_prompt = self._profile.row_invariant and span.end == len(prompt)
-        if self._grid.has(span.end) or ends_prompt:
+        if self._grid.has(span.end):
             self._take_anchor(span.end)
+        elif self._profile.row_invariant and span.end == len(prompt):
+            self._take_extra(span.end, boundary=True)
 
     def decoded(self, token: int) -> None:
         """One generated token has been forwarded.
@@ -263,7 +266,7 @@ class ResidentPrefix:
         self._absorb(span, ids, ids)
         self._taint = self._forwarded(span, Writer.DECODE)
         if self._profile.row_invariant and self._grid.has(span.end):
-            self._take_anchor(span.end)
+            self._take_extra(span.end, boundary=False)
 
     def keep_end(self, generated_from: int) -> bool:
         """Keep the state where the generation stopped; whether that was possible.
@@ -323,7 +326,7 @@ class ResidentPrefix:
     def _cut(self, line: int) -> None:
         """Give up everything above `line`."""
         for above in [have for have in self._anchors if have > line]:
-            self._state.release_sections(self._anchors.pop(above).handle)
+            self._drop(above)
         if self._end is not None and self._end.line > line:
             self._end = None
         self._regions = tuple(region for region in self._regions if region.end <= line)
@@ -336,9 +339,15 @@ class ResidentPrefix:
     def _take_anchor(self, line: int) -> None:
         if line in self._anchors:
             raise AssertionError(f"the anchor at {line} should have gone before its rows did")
-        self._make_room(line)
-        handle = self._state.capture_sections()
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
+        while len(self._anchors) >= self._capacity:
+            self._drop(self._lowest_extra() or self._line_to_drop(line))
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
+        self._seal(AnchorKind.GRID, line)
+
+    def _take_extra(self, line: int, *, boundary: bool) -> None:
+        self._make_room_for_extra()
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
+        self._extra[line] = boundary
         self._seal(AnchorKind.GRID, line)
 
     def _keep_earlier_end(self) -> None:
@@ -346,17 +355,31 @@ class ResidentPrefix:
         earlier = self.end_anchor
         if earlier is None or earlier.line in self._anchors or earlier.line == self._length:
             return
-        self._make_room(self._length)
+        self._make_room_for_extra()
         self._anchors[earlier.line] = earlier
+        self._extra[earlier.line] = True
         self._end_buffer = None
 
-    def _make_room(self, line: int) -> None:
-        """Drop anchors until one more may stand; `line` is above all of them."""
+    def _make_room_for_extra(self) -> None:
+        if len(self._extra) >= self._newest_kept:
+            self._drop(min(self._extra, key=lambda line: (self._extra[line], line)))
         while len(self._anchors) >= self._capacity:
-            drop = line_to_drop(
-                [*sorted(self._anchors), line], self._newest_kept, self._pinned, self._junctions
-            )
-            self._state.release_sections(self._anchors.pop(drop).handle)
+            self._drop(self._lowest_extra() or self._line_to_drop())
+
+    def _lowest_extra(self) -> int | None:
+        """The extra that goes where the anchors of prefills are down to the newest ones."""
+        if not self._extra or len(self._anchors) - len(self._extra) >= self._newest_kept + 1:
+            return None
+        return min(self._extra, key=lambda line: (self._extra[line], line))
+
+    def _line_to_drop(self, *taken: int) -> int:
+        """The anchor of a prefill that goes; `taken` is one that is about to stand."""
+        lines = [*sorted(set(self._anchors) - set(self._extra)), *taken]
+        return line_to_drop(lines, self._newest_kept, self._pinned, self._junctions)
+
+    def _drop(self, line: int) -> None:
+        self._extra.pop(line, None)
+        self._state.release_sections(self._anchors.pop(line).handle)
 
     def _seal(self, kind: AnchorKind, line: int) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""

@@ -242,3 +242,14 @@ def test_in_exact_arithmetic_the_anchors_budget_holds_for_earlier_ends_too() -> 
 
     live, _ = history.engine.slots[0].captured()
     assert live <= 6 + 1
+
+
+def test_in_exact_arithmetic_what_decode_leaves_displaces_no_newest_anchor_of_a_prefill() -> None:
+    budget = AnchorBudget(bytes_max=0, count_min=3, newest_kept=2)
+    history = History(row_invariant=True, anchors=budget)
+    history.submit(ids(0, 97), max_tokens=40)
+    history.run()
+
+    answer = history.ask([*ids(0, 90), 1, 2, 3])
+
+    assert answer.decision.cached == 88
