@@ -29,6 +29,7 @@ def main() -> None:
         get_model=_get_model,
         verify=_verify,
         worlds=_worlds,
+        prove_model=_prove_model,
     )
     build_cli(parts)(prog_name="anchorline")
 
@@ -50,6 +51,13 @@ def _get_model(name: str, flags: Flags, config: Path | None, progress: Progress)
     from .adapters.gpu.model_store import ModelStore  # noqa: PLC0415
 
     ModelStore(_models_path(flags, config)).get(name, progress)
+
+
+def _prove_model(name: str, flags: Flags, config: Path | None) -> str:
+    settings = load({**flags, "model": name}, environ=os.environ, config=config)
+    from .container import proved_arithmetic  # noqa: PLC0415
+
+    return proved_arithmetic(settings)
 
 
 def _verify(flags: Flags, config: Path | None, repair: bool, progress: Counted) -> "VerifyReport":

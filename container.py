@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from dependency_injector import containers, providers
 
 from . import __version__
@@ -89,7 +90,19 @@ def _engine(settings: ServeSettings, location: ModelLocation) -> Engine:
         slots=settings.slots + settings.verifies,  # one more, which no request gets
         threads=settings.threads,
         name=location.name,
+        arith=settings.arith,
+        verdicts=settings.verdicts_path,
     )
+
+
+def proved_arithmetic(settings: ServeSettings) -> str:
+    """What is found about the exact arithmetic of the settings' model, in one line.
+
+    Raises:
+        ModelError: the model is not here, or cannot be served at all.
+    """
+    location = ModelStore(settings.models_path).resolve(settings.model)
+    return _engine(msgspec.structs.replace(settings, arith="exact"), location).profile.arithmetic
 
 
 def _limits(settings: ServeSettings) -> Limits:

@@ -66,6 +66,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"], _about("Model", "of the weights and the state")
     ] = "auto"
+    arith: Annotated[
+        Literal["auto", "exact", "grid"], _about("Model", "row-invariant or the model's own")
+    ] = "grid"
     window: Annotated[
         Annotated[int, Meta(ge=16, le=1 << 31)] | None,
         _about("Model", "most tokens of a conversation"),
@@ -177,6 +180,11 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     def verifies(self) -> bool:
         """Whether what is kept is verified, for which there is one slot more."""
         return self.verify != "off" and self.cache == "on"
+
+    @property
+    def verdicts_path(self) -> Path:
+        """The directory of what was found about models' exact arithmetic."""
+        return self.cache_dir / "arith"
 
     def shown(self) -> dict[str, object]:
         """Every setting by name, secrets masked: for logs."""

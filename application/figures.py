@@ -43,6 +43,7 @@ def cache_stats(
         last=tuple(recorder.last),
         disk=None if disk is None else disk.tier.stats(disk.writes.pending),
         verify=None if verifier is None else verifier.stats(),
+        arithmetic=profile.arithmetic,
     )
 
 

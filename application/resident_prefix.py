@@ -7,6 +7,10 @@ prefill passes them and once where a generation ends.
     rows      0 . . . . . . . . . . . . . . . . . . . . . length
     anchors       |       |       |       |                        grid, from prefill chunks
     end                                              |             one, from the last generation
+
+Where arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors
+also where decode passes a grid line, where a prompt ended, and where earlier generations ended.
+They are few, and never displace the newest anchors of a prefill.
 """
 
 from dataclasses import dataclass
@@ -104,6 +108,7 @@ class ResidentPrefix:
         self._taint = TaintLine()
         self._namespace = Namespace()
         self._anchors: dict[int, Anchor] = {}
+        self._extra: dict[int, bool] = {}  # by line: whether a prompt or a generation ended there
         self._end: End | None = None
         self._regions: tuple[Span, ...] = ()
         self._end_buffer: SectionsHandle | None = None
@@ -127,11 +132,20 @@ class ResidentPrefix:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """The grid anchors, ascending by line."""
-        return tuple(self._anchors[line] for line in sorted(self._anchors))
+        return tuple(
+            anchor
+            for anchor in self._standing()
+            if anchor.kind is AnchorKind.GRID and self._grid.has(anchor.line)
+        )
+
+    @property
+    def kept(self) -> int:
+        """How many anchors stand beside that of the newest end, off the grid too."""
+        return len(self._anchors)
 
     @property
     def capacity(self) -> int:
-        """How many grid anchors may stand."""
+        """How many of these may stand."""
         return self._capacity
 
     @property
@@ -239,19 +253,28 @@ class ResidentPrefix:
     def advanced(self, span: Span, prompt: Prompt) -> None:
         """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
 
-        Takes an anchor when the chunk ended on a grid line.
+        Takes an anchor when the chunk ended on a grid line, and where arithmetic is row-invariant
+        also at the prompt's end: a client that drops an answer's reasoning parts from it there.
         """
         self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
         self._taint = self._forwarded(span, Writer.PREFILL)
         if self._grid.has(span.end):
             self._take_anchor(span.end)
+        elif self._profile.row_invariant and span.end == len(prompt):
+            self._take_extra(span.end, boundary=True)
 
     def decoded(self, token: int) -> None:
-        """One generated token has been forwarded."""
+        """One generated token has been forwarded.
+
+        Takes an anchor on a grid line where arithmetic is row-invariant: there a prefill would
+        have left the same.
+        """
         span = Span(self._length, self._length + 1)
         ids = np.array([token], dtype=np.uint32)
         self._absorb(span, ids, ids)
         self._taint = self._forwarded(span, Writer.DECODE)
+        if self._profile.row_invariant and self._grid.has(span.end):
+            self._take_extra(span.end, boundary=False)
 
     def keep_end(self, generated_from: int) -> bool:
         """Keep the state where the generation stopped; whether that was possible.
@@ -265,6 +288,8 @@ class ResidentPrefix:
         if not self._state.trim(self._length):
             self._end = None
             return False
+        if self._profile.row_invariant:
+            self._keep_earlier_end()
         self._end_buffer = self._state.capture_sections(self._end_buffer)
         self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
         self._regions = self._regions[-REGIONS_MAX:]
@@ -284,7 +309,11 @@ class ResidentPrefix:
 
     def _all_anchors(self) -> tuple[Anchor, ...]:
         end = self.end_anchor
-        return self.anchors if end is None else (*self.anchors, end)
+        return self._standing() if end is None else (*self._standing(), end)
+
+    def _standing(self) -> tuple[Anchor, ...]:
+        """The anchors beside the end's, ascending by line."""
+        return tuple(self._anchors[line] for line in sorted(self._anchors))
 
     def _absorb(self, span: Span, ids: TokenIds, key_ids: TokenIds) -> None:
         assert span.start == self._length == self._state.length - len(span), (span, self._length)
@@ -305,7 +334,7 @@ class ResidentPrefix:
     def _cut(self, line: int) -> None:
         """Give up everything above `line`."""
         for above in [have for have in self._anchors if have > line]:
-            self._state.release_sections(self._anchors.pop(above).handle)
+            self._drop(above)
         if self._end is not None and self._end.line > line:
             self._end = None
         self._regions = tuple(region for region in self._regions if region.end <= line)
@@ -319,13 +348,46 @@ class ResidentPrefix:
         if line in self._anchors:
             raise AssertionError(f"the anchor at {line} should have gone before its rows did")
         while len(self._anchors) >= self._capacity:
-            drop = line_to_drop(
-                [*sorted(self._anchors), line], self._newest_kept, self._pinned, self._junctions
-            )
-            self._state.release_sections(self._anchors.pop(drop).handle)
-        handle = self._state.capture_sections()
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, handle)
+            self._drop(self._lowest_extra() or self._line_to_drop(line))
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
         self._seal(AnchorKind.GRID, line)
+
+    def _take_extra(self, line: int, *, boundary: bool) -> None:
+        self._make_room_for_extra()
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
+        self._extra[line] = boundary
+        self._seal(AnchorKind.GRID, line)
+
+    def _keep_earlier_end(self) -> None:
+        """A new end is about to be kept: the one before stays beside it, as an anchor."""
+        earlier = self.end_anchor
+        if earlier is None or earlier.line in self._anchors or earlier.line == self._length:
+            return
+        self._make_room_for_extra()
+        self._anchors[earlier.line] = earlier
+        self._extra[earlier.line] = True
+        self._end_buffer = None
+
+    def _make_room_for_extra(self) -> None:
+        if len(self._extra) >= self._newest_kept:
+            self._drop(min(self._extra, key=lambda line: (self._extra[line], line)))
+        while len(self._anchors) >= self._capacity:
+            self._drop(self._lowest_extra() or self._line_to_drop())
+
+    def _lowest_extra(self) -> int | None:
+        """The extra that goes where the anchors of prefills are down to the newest ones."""
+        if not self._extra or len(self._anchors) - len(self._extra) >= self._newest_kept + 1:
+            return None
+        return min(self._extra, key=lambda line: (self._extra[line], line))
+
+    def _line_to_drop(self, *taken: int) -> int:
+        """The anchor of a prefill that goes; `taken` is one that is about to stand."""
+        lines = [*sorted(set(self._anchors) - set(self._extra)), *taken]
+        return line_to_drop(lines, self._newest_kept, self._pinned, self._junctions)
+
+    def _drop(self, line: int) -> None:
+        self._extra.pop(line, None)
+        self._state.release_sections(self._anchors.pop(line).handle)
 
     def _seal(self, kind: AnchorKind, line: int) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""

@@ -137,6 +137,7 @@ class CacheStats:
         tokens_reread: prompt tokens that were forwarded.
         last: newest last.
         verify: None where nothing is verified.
+        arithmetic: the engine's, and what its proof found; for people.
     """
 
     enabled: bool
@@ -156,3 +157,4 @@ class CacheStats:
     last: tuple[RequestStats, ...]
     disk: DiskStats | None = None
     verify: VerifyStats | None = None
+    arithmetic: str = ""

@@ -12,7 +12,8 @@ class AnchorKind(enum.Enum):
     """Where an anchor was taken: that decides under which gate it resumes."""
 
     GRID = "grid"
-    """A prefill chunk ended at this grid line."""
+    """A prefill chunk ended at this grid line; or, where arithmetic is row-invariant and nothing
+    depends on who wrote the rows, any forward at any line."""
 
     END = "end"
     """A generation stopped here."""

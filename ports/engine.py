@@ -28,6 +28,7 @@ class EngineProfile:
         workspace_row_bytes: scratch memory per token of context on top.
         workspace_bytes_max: scratch memory never exceeds this.
         facts: what decides the bits of a row, for the fingerprint.
+        arithmetic: which one that is, and what its proof found; for people, in one line.
     """
 
     model: str
@@ -41,6 +42,7 @@ class EngineProfile:
     workspace_row_bytes: int
     workspace_bytes_max: int
     facts: Mapping[str, str]
+    arithmetic: str = ""
 
 
 @dataclass(frozen=True, slots=True)

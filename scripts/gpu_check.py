@@ -11,12 +11,13 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import transformers
+from gpu_check_exact import kernel_invariance, model_invariance
 
 from anchorline.adapters.gpu.kernels.planes import join_planes, split_planes
 from anchorline.adapters.gpu.kernels.sums import device_sums
@@ -92,7 +93,13 @@ def all_rows(device: torch.device, *, quick: bool) -> Iterator[Row]:
         for dtype in DTYPES[:1] if quick else DTYPES:
             name = f"{architecture} {str(dtype).removeprefix('torch.')}"
             yield from guarded(name, lambda a=architecture, d=dtype: model_gates(a, d, device))
+            yield from guarded(
+                name, lambda a=architecture, d=dtype: told(model_invariance(a, d, device))
+            )
     yield from guarded("kernels", lambda: kernel_gates(device))
+    yield from guarded(
+        "exact kernels", lambda: told(kernel_invariance(device, seconds, large=large))
+    )
     yield from guarded("kernel rates", lambda: kernel_rates(device, sizes.kernel))
     yield from guarded("copies", lambda: copies(device, sizes.copy))
     yield from guarded("side stream", lambda: copies_beside_forwards(device, sizes))
@@ -142,6 +149,11 @@ def model_gates(architecture: str, dtype: torch.dtype, device: torch.device) -> 
     wrong = parted(second.row_sums(span), summed(exported_rows(second, span)))
     wrong += parted(second.section_sums(), summed(exported_sections(second)))
     yield equal(f"{name}: sums", wrong)
+
+
+def told(found: Iterable[tuple[str, bool | None, str]]) -> Iterator[Row]:
+    """What another module found, as rows."""
+    return (Row(*each) for each in found)
 
 
 def equal(check: str, differing: list[str]) -> Row:

@@ -245,11 +245,11 @@ class History:
         """The slot's anchors are as many as may be, each over its rows, and no copy leaks."""
         resident, state = slot.resident, self.engine.slots[slot.index]
         anchors, end = resident.anchors, resident.end
-        if len(anchors) > resident.capacity:
-            violated("budget", f"{len(anchors)} anchors where {resident.capacity} may stand")
+        if resident.kept > resident.capacity:
+            violated("budget", f"{resident.kept} anchors where {resident.capacity} may stand")
         live, _ = state.captured()
-        if live > len(anchors) + 1:
-            violated("leak", f"{live} copies of sections for {len(anchors)} anchors and an end")
+        if live > resident.kept + 1:
+            violated("leak", f"{live} copies of sections for {resident.kept} anchors and an end")
         lines = [anchor.line for anchor in anchors]
         if lines != sorted(set(lines)) or (lines and lines[-1] > resident.length):
             violated("state", f"anchors {lines} over {resident.length} rows")

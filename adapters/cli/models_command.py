@@ -40,15 +40,28 @@ class ListedModel(Protocol):
 ListModels: TypeAlias = Callable[[Flags, Path | None], Sequence[ListedModel]]
 GetModel: TypeAlias = Callable[[str, Flags, Path | None, Progress], None]
 
+ProveModel: TypeAlias = Callable[[str, Flags, Path | None], str]
+"""What is found about a model's exact arithmetic, in one line."""
+
 
 def models_command(
-    settings: type[msgspec.Struct], list_models: ListModels, get_model: GetModel
+    settings: type[msgspec.Struct],
+    list_models: ListModels,
+    get_model: GetModel,
+    prove_model: ProveModel | None = None,
 ) -> click.Group:
     """The command, which lists when nothing else is asked of it."""
 
-    def models(config: Path | None, **flags: object) -> None:
-        if click.get_current_context().invoked_subcommand is None:
-            show_models(list_models(flags, config))
+    def models(config: Path | None, prove: bool = False, **flags: object) -> None:
+        if click.get_current_context().invoked_subcommand is not None:
+            return
+        listed = list_models(flags, config)
+        if not prove or prove_model is None:
+            show_models(listed)
+            return
+        for model in listed:
+            if model.present:
+                click.echo(f"{model.name}: {prove_model(model.name, flags, config)}")
 
     def get(name: str, config: Path | None, **flags: object) -> None:
         # The options may stand before `get` as well, where they are the outer command's.
@@ -71,7 +84,7 @@ def models_command(
         "models",
         callback=models,
         invoke_without_command=True,
-        params=options(),
+        params=[*options(), *_proof_options(settings, prove_model)],
         help="List the models that can be served by name.",
     )
     group.add_command(
@@ -83,6 +96,19 @@ def models_command(
         )
     )
     return group
+
+
+def _proof_options(
+    settings: type[msgspec.Struct], prove_model: ProveModel | None
+) -> list[click.Parameter]:
+    if prove_model is None:
+        return []
+    flag = click.Option(
+        ["--prove"],
+        is_flag=True,
+        help="Say of each model that is here whether exact arithmetic can be proved of it.",
+    )
+    return [flag, *setting_options(settings, only=("device", "dtype", "threads"))]
 
 
 def show_models(models: Sequence[ListedModel]) -> None:

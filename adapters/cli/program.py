@@ -12,7 +12,7 @@ from ...domain.errors import AnchorlineError, RequestError, SettingsError
 from .cache_commands import clear_command, flush_command, stats_command
 from .chat_command import chat_command
 from .failure import Failure, UsageFailure
-from .models_command import Flags, GetModel, ListModels, models_command
+from .models_command import Flags, GetModel, ListModels, ProveModel, models_command
 from .setting_options import SettingsCommand, config_option, setting_options
 from .simulate_command import Worlds, simulate_command
 from .verify_command import VerifyStore, verify_command
@@ -33,6 +33,8 @@ class CliParts:
         get_model: makes a model present; takes its name, the same, and what shows its steps.
         verify: goes over the stored state; None leaves the command out.
         worlds: makes what the simulation is asked of; None leaves the command out.
+        prove_model: says whether exact arithmetic can be proved of a model; takes its name, the
+            flags and the configuration file; None leaves the option out.
     """
 
     version: str
@@ -42,6 +44,7 @@ class CliParts:
     get_model: GetModel
     verify: VerifyStore | None = None
     worlds: Callable[[], Worlds] | None = None
+    prove_model: ProveModel | None = None
 
 
 class Program(click.Group):
@@ -82,7 +85,9 @@ def build_cli(parts: CliParts) -> click.Group:
     click.version_option(parts.version, prog_name="anchorline")(program)
     program.add_command(_serve_command(parts))
     program.add_command(chat_command())
-    program.add_command(models_command(parts.settings, parts.list_models, parts.get_model))
+    program.add_command(
+        models_command(parts.settings, parts.list_models, parts.get_model, parts.prove_model)
+    )
     for command in (stats_command(), flush_command(), clear_command()):
         program.add_command(command)
     if parts.verify is not None:

@@ -68,6 +68,7 @@ class Stats(msgspec.Struct):
     tokens_reread: int = 0
     disk: Disk | None = None
     verify: Verify | None = None
+    arithmetic: str = ""
 
 
 def stats_rows(stats: Stats) -> Iterator[Row]:
@@ -87,6 +88,8 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
     yield "now", f"{stats.running} running, {stats.queued} waiting"
     for slot in stats.slots:
         yield f"slot {slot.slot}", _slot(slot)
+    if stats.arithmetic:
+        yield "arithmetic", stats.arithmetic
     if stats.disk is None:
         yield "disk", "off"
     else:

@@ -8,6 +8,7 @@ to one model.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import torch
@@ -32,9 +33,18 @@ class RowsLayer(CacheLayerMixin, OwnedLayer):
 
     is_sliding = False
 
-    def __init__(self, window: int, sliding_window: int | None = None):
+    def __init__(self, window: int, sliding_window: int | None = None, *, block: int = 1):
+        """Make a layer without rows.
+
+        Args:
+            window: rows that can be kept.
+            sliding_window: rows that a query may see, its own included.
+            block: rows are read in whole blocks of this many, counted from row 0. Beyond the
+                newest row stand older rows or zeros, which queries must not see.
+        """
         cast("Any", CacheLayerMixin).__init__(self)
         self.window = window
+        self.block = block
         self.length = 0
         self.is_sliding = sliding_window is not None
         # The first row that the next block of queries may see lies this far below its first token.
@@ -50,7 +60,7 @@ class RowsLayer(CacheLayerMixin, OwnedLayer):
             batch, heads, _, dim = states.shape
             if batch != 1:
                 raise StateError(f"a slot holds one sequence and the model wrote {batch}")
-            shape = (1, self.window, heads, dim)
+            shape = (1, self._block_end(self.window), heads, dim)
             return torch.zeros(shape, dtype=states.dtype, device=states.device)
 
         self._buffers = rows_like(key_states), rows_like(value_states)
@@ -71,13 +81,14 @@ class RowsLayer(CacheLayerMixin, OwnedLayer):
         keys.narrow(2, start, count).copy_(key_states)
         values.narrow(2, start, count).copy_(value_states)
         self.length = end
-        first = max(start - self.reach, 0)
-        return keys.narrow(2, first, end - first), values.narrow(2, first, end - first)
+        first = self._first_read(start)
+        read = self._block_end(end) - first
+        return keys.narrow(2, first, read), values.narrow(2, first, read)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """How many rows `update` will return for such a block, and the first one's position."""
-        first = max(self.length - self.reach, 0)
-        return self.length + query_length - first, first
+        first = self._first_read(self.length)
+        return self._block_end(self.length + query_length) - first, first
 
     def get_seq_length(self) -> int:
         return self.length
@@ -91,19 +102,34 @@ class RowsLayer(CacheLayerMixin, OwnedLayer):
         signature = "kv:sliding" if self.is_sliding else "kv:plain"
         keys, values = self._buffers
         return (
-            RowBuffer("keys", keys[0], signature),
-            RowBuffer("values", values[0], signature),
+            RowBuffer("keys", keys[0, : self.window], signature),
+            RowBuffer("values", values[0, : self.window], signature),
         )
 
     def start_at(self, line: int) -> None:
         self.length = line
 
+    def _first_read(self, start: int) -> int:
+        """The first row that is read for queries from `start` on."""
+        return max(start - self.reach, 0) // self.block * self.block
+
+    def _block_end(self, row: int) -> int:
+        return -(-row // self.block) * self.block
+
 
 class StateLayer(LinearAttentionLayer, OwnedLayer):
     """Recurrent states and convolution tails of one layer: Gated DeltaNet, Mamba-2, ..."""
 
-    def __init__(self, number_of_states: int = 1):
+    def __init__(self, number_of_states: int = 1, *, always_begun: bool = False):
+        """Make a layer without states.
+
+        Args:
+            number_of_states: of each kind.
+            always_begun: models are to read the zeroed states at line 0, too, and so take the
+                same path there as everywhere else.
+        """
         cast("Any", LinearAttentionLayer).__init__(self, number_of_states=number_of_states)
+        self.always_begun = always_begun
 
     # Outside inference mode: a restore writes these in place there too.
     @torch.inference_mode(False)
@@ -149,19 +175,28 @@ class StateLayer(LinearAttentionLayer, OwnedLayer):
                 states[index] = home[None]
 
     def start_at(self, line: int) -> None:
-        # Selects the code path: at line 0 models must not read the states at all, and above it
-        # they must. A state that the model never fills has no previous one at any line.
+        # Selects the code path: at line 0 models do not read the states at all, and above it they
+        # must. A state that the model never fills has no previous one at any line.
         for index in range(self.number_of_states):
             filled = self.conv_states[index] is not None or self.recurrent_states[index] is not None
-            self.has_previous_state[index] = line > 0 and filled
+            self.has_previous_state[index] = (line > 0 or self.always_begun) and filled
 
 
 class StateAndRowsLayer(StateLayer, RowsLayer):
     """States and rows in one layer (Falcon-H1, Zamba2)."""
 
-    def __init__(self, window: int, number_of_states: int = 1, sliding_window: int | None = None):
-        RowsLayer.__init__(self, window, sliding_window)
-        StateLayer.__init__(self, number_of_states)
+    def __init__(
+        self,
+        window: int,
+        number_of_states: int = 1,
+        sliding_window: int | None = None,
+        *,
+        block: int = 1,
+        always_begun: bool = False,
+    ):
+        """Both kinds' arguments."""
+        RowsLayer.__init__(self, window, sliding_window, block=block)
+        StateLayer.__init__(self, number_of_states, always_begun=always_begun)
 
     def lazy_initialization(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         """Both parents have one; rows come as two positional tensors, states by name."""
@@ -183,27 +218,77 @@ class IdleLayer(_Idle, OwnedLayer):
     """A layer that keeps nothing: mixture of experts, or one that reads another layer's rows."""
 
 
-_LAYERS: Final[Mapping[str, Callable[[int, LayerArguments], OwnedLayer]]] = {
-    "full_attention": lambda window, _: RowsLayer(window),
-    "sliding_attention": lambda window, more: RowsLayer(window, more["sliding_window"]),
-    "conv": lambda _, more: StateLayer(more.get("number_of_states", 1)),
-    "linear_attention": lambda _, more: StateLayer(more.get("number_of_states", 1)),
-    "hybrid": lambda window, more: StateAndRowsLayer(window, more.get("number_of_states", 1)),
-    "hybrid_sliding": lambda window, more: StateAndRowsLayer(
-        window, more.get("number_of_states", 1), more["sliding_window"]
-    ),
-    "dummy": lambda _window, _more: IdleLayer(),
-    "moe": lambda _window, _more: IdleLayer(),
-    "mlp": lambda _window, _more: IdleLayer(),
+@dataclass(frozen=True, slots=True)
+class LayerReading:
+    """How layers hand their state to models.
+
+    Attributes:
+        block: see `RowsLayer`.
+        always_begun: see `StateLayer`.
+    """
+
+    block: int = 1
+    always_begun: bool = False
+
+
+def _full(window: int, _: LayerArguments, reading: LayerReading) -> OwnedLayer:
+    return RowsLayer(window, block=reading.block)
+
+
+def _sliding(window: int, more: LayerArguments, reading: LayerReading) -> OwnedLayer:
+    return RowsLayer(window, more["sliding_window"], block=reading.block)
+
+
+def _state(_: int, more: LayerArguments, reading: LayerReading) -> OwnedLayer:
+    return StateLayer(more.get("number_of_states", 1), always_begun=reading.always_begun)
+
+
+def _hybrid(window: int, more: LayerArguments, reading: LayerReading) -> OwnedLayer:
+    return StateAndRowsLayer(
+        window,
+        more.get("number_of_states", 1),
+        block=reading.block,
+        always_begun=reading.always_begun,
+    )
+
+
+def _sliding_hybrid(window: int, more: LayerArguments, reading: LayerReading) -> OwnedLayer:
+    return StateAndRowsLayer(
+        window,
+        more.get("number_of_states", 1),
+        more["sliding_window"],
+        block=reading.block,
+        always_begun=reading.always_begun,
+    )
+
+
+def _idle(_window: int, _more: LayerArguments, _reading: LayerReading) -> OwnedLayer:
+    return IdleLayer()
+
+
+_LAYERS: Final[Mapping[str, Callable[[int, LayerArguments, LayerReading], OwnedLayer]]] = {
+    "full_attention": _full,
+    "sliding_attention": _sliding,
+    "conv": _state,
+    "linear_attention": _state,
+    "hybrid": _hybrid,
+    "hybrid_sliding": _sliding_hybrid,
+    "dummy": _idle,
+    "moe": _idle,
+    "mlp": _idle,
 }
 
 
-def layers_of(config: PreTrainedConfig) -> LayerFactory:
+def layers_of(config: PreTrainedConfig, reading: LayerReading | None = None) -> LayerFactory:
     """The layers that a model of this config keeps its state in.
+
+    Args:
+        reading: by default as the models' own caches do it.
 
     Raises:
         ModelRefused: a layer type is unknown here, so its state could not be kept.
     """
+    how = reading or LayerReading()
     text = text_config(config)
     types, arguments = layer_types_and_arguments(text)
     unknown = sorted(set(types) - set(_LAYERS))
@@ -214,7 +299,9 @@ def layers_of(config: PreTrainedConfig) -> LayerFactory:
         )
 
     def make(window: int) -> Sequence[OwnedLayer]:
-        return [_LAYERS[type_](window, more) for type_, more in zip(types, arguments, strict=True)]
+        return [
+            _LAYERS[type_](window, more, how) for type_, more in zip(types, arguments, strict=True)
+        ]
 
     return make
 

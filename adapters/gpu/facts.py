@@ -56,13 +56,31 @@ CONFIG_IGNORED: Final = frozenset({"_name_or_path", "architectures", "transforme
 
 OWN_SOURCES: Final = ("cache_layers.py", "owned_layer.py", "section_arena.py", "torch_engine.py")
 
+EXACT: Final = "exact-1"
+"""The name of row-invariant arithmetic. It says nothing of the sums' order: the sources do."""
+
+EXACT_SOURCES: Final = (
+    "activations.py",
+    "attention.py",
+    "binding.py",
+    "convolution.py",
+    "delta_rule.py",
+    "linear.py",
+    "mamba2.py",
+    "operations.py",
+    "row_counts.py",
+    "stepping.py",
+)
+
+PROOF_SOURCES: Final = ("arithmetic.py", "proof.py")
+
 
 def engine_facts(
     model: nn.Module,
     config: PreTrainedConfig | None,
     layout: Layout,
     *,
-    grid: int,
+    grid: int | None,
     weights: str | None = None,
 ) -> Mapping[str, str]:
     """Everything the engine knows of what decides a row's bits.
@@ -71,7 +89,7 @@ def engine_facts(
         model: as it runs; its parameters are read where `weights` is None.
         config: the model's, or None where it has none.
         layout: of a slot's state.
-        grid: the grid's step.
+        grid: the grid's step; None for row-invariant arithmetic, where it decides no bit.
         weights: a digest of the weights' content, of `weights_digest`.
     """
     device = next(model.parameters()).device
@@ -81,8 +99,8 @@ def engine_facts(
         "dtype": ",".join(sorted({str(parameter.dtype) for parameter in model.parameters()})),
         "kv": "plain",
         "layout": layout.digest(),
-        "grid": str(grid),
-        "sources": sources_digest(model),
+        **({"arith": EXACT} if grid is None else {"grid": str(grid)}),
+        "sources": sources_digest(model, exact=grid is None),
         "environment": _environment_facts(),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
@@ -91,6 +109,14 @@ def engine_facts(
         "switches": _switches(),
         "threads": str(torch.get_num_threads()) if device.type == "cpu" else "any",
     }
+
+
+def verdict_facts(model: nn.Module, config: PreTrainedConfig, weights: str) -> Mapping[str, str]:
+    """What a proof of row invariance depends on: all that decides bits, and how it is proved."""
+    here = Path(__file__).parent
+    proof = weights_digest([here / "exact" / name for name in PROOF_SOURCES])
+    facts = engine_facts(model, config, Layout((), ()), grid=None, weights=weights)
+    return {**facts, "proof": proof}
 
 
 def weights_digest(files: Iterable[Path]) -> str:
@@ -126,10 +152,12 @@ def parameters_digest(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def sources_digest(model: nn.Module) -> str:
+def sources_digest(model: nn.Module, *, exact: bool = False) -> str:
     """A digest of the source files that compute rows: ours, and the model's own module."""
     here = Path(__file__).parent
     files = [here / name for name in OWN_SOURCES]
+    if exact:
+        files += [here / "exact" / name for name in EXACT_SOURCES]
     own = getattr(sys.modules.get(type(model).__module__), "__file__", None)
     if own is not None:
         files.append(Path(own))

@@ -23,10 +23,12 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging as transformers_logging
 
 from ...domain.errors import ModelNotFound, ModelRefused, SettingsError
-from .facts import weights_digest
+from .exact.arithmetic import ArithChoice, choose_arithmetic
+from .exact.verdict import VerdictStore
+from .facts import verdict_facts, weights_digest
 from .libraries import config_from_files, model_from_files, text_config
 from .support_matrix import admit
-from .torch_engine import TorchEngine
+from .torch_engine import TorchEngine, align_weights
 
 DtypeChoice: TypeAlias = Literal["auto", "float32", "bfloat16"]
 
@@ -41,6 +43,8 @@ GRID_TINY: Final = 64
 GRID_CPU: Final = 256
 GRID_CUDA: Final = 1_024
 KERNEL_ADVICE_LOGGER: Final = "transformers.integrations.hub_kernels"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ def load_engine(
     slots: int = 1,
     threads: int | None = None,
     name: str | None = None,
+    arith: ArithChoice = "grid",
+    verdicts: Path | None = None,
 ) -> TorchEngine:
     """Load a model and make an engine of it.
 
@@ -93,6 +99,9 @@ def load_engine(
         threads: for torch on a CPU, process-wide; None leaves torch's choice. Part of the
             fingerprint: some models' bits depend on it.
         name: what the model is served as; by default the last part of `model`.
+        arith: `grid` is the model's own arithmetic; `exact` a row-invariant one wherever that is
+            proved of this model here, `auto` where it is also fast enough.
+        verdicts: a directory where what was found of arithmetics is kept; None keeps nothing.
 
     Raises:
         ModelNotFound: there is no such model here, and the message says how to get one.
@@ -110,13 +119,21 @@ def load_engine(
     admit(config)
     rows = window_of(config, window, place)
     loaded = load_model(files, config, place, dtype)
+    align_weights(loaded)  # before weights are packed and measured
+    weights = weights_digest([*files.weights(), *files.indices()])
+    store = VerdictStore(verdicts, verdict_facts(loaded, config, weights))
+    arithmetic = choose_arithmetic(loaded, config, arith, window=rows, verdicts=store)
+    _log.info("arithmetic %s", arithmetic.report)
     return TorchEngine(
         loaded,
         window=rows,
         grid=grid or default_grid(loaded, place),
         name=name or Path(model).name.removesuffix(".gguf"),
         slots=slots,
-        weights=weights_digest([*files.weights(), *files.indices()]),
+        layers=arithmetic.layers,
+        weights=weights,
+        row_invariant=arithmetic.exact,
+        arithmetic=arithmetic.report,
     )
 
 

@@ -53,6 +53,8 @@ class TorchEngine(Engine):
         slots: int = 1,
         layers: LayerFactory | None = None,
         weights: str | None = None,
+        row_invariant: bool = False,
+        arithmetic: str = "",
     ):
         """Allocate the slots and measure a first chunk; afterwards every slot is at line 0.
 
@@ -66,11 +68,13 @@ class TorchEngine(Engine):
             slots: how many sequences can be held.
             layers: makes the layers of one slot; by default those of the model's config.
             weights: a digest of the weights' content; by default they are read for it.
+            row_invariant: the caller has proved it of this model with these layers.
+            arithmetic: for the profile.
 
         Raises:
             ModelRefused: the model keeps state that could not be kept exactly.
         """
-        _align_weights(model)
+        align_weights(model)
         self._model = model.eval()
         self._device = next(model.parameters()).device
         self._ids = torch.zeros((1, 1), dtype=torch.int64, device=self._device)
@@ -92,12 +96,15 @@ class TorchEngine(Engine):
             window=window,
             vocabulary=vocabulary,
             layout=layout,
-            row_invariant=False,
+            row_invariant=row_invariant,
             prefill_tokens_per_s=rate,
             workspace_floor_bytes=workspace.floor_bytes,
             workspace_row_bytes=workspace.row_bytes,
             workspace_bytes_max=workspace.bytes_max,
-            facts=engine_facts(model, config, layout, grid=grid, weights=weights),
+            facts=engine_facts(
+                model, config, layout, grid=None if row_invariant else grid, weights=weights
+            ),
+            arithmetic=arithmetic,
         )
 
     @property
@@ -207,7 +214,7 @@ class TorchEngine(Engine):
         return logits.shape[-1], count / seconds
 
 
-def _align_weights(model: nn.Module) -> None:
+def align_weights(model: nn.Module) -> None:
     """Move weights that stand at odd addresses, as those mapped from safetensors files do.
 
     Matrix products on a CPU have other bits there: the same weights have to give the same bits

@@ -20,6 +20,7 @@ os.environ["OMP_WAIT_POLICY"] = "passive"
 os.environ["GOMP_SPINCOUNT"] = "0"
 
 import decode
+import exact
 import policy
 import storage_decode
 import storage_rates
@@ -34,6 +35,7 @@ from anchorline.adapters.gpu.model_store import BUILT_IN
 BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
     "ttft": ttft.figures,
     "decode": decode.figures,
+    "exact": exact.figures,
     "policy": policy.figures,
     "streaming": streaming.figures,
     "storage-rates": storage_rates.figures,

@@ -14,6 +14,9 @@ from support.tiny_models import tiny_model
 
 MIB = 1 << 20
 
+BESIDE_ARITHMETIC = ("__init__.py", "departure.py", "verdict.py")
+"""Sources of exact mode that decide no bit and no verdict."""
+
 
 def facts_of(model: nn.Module | None = None, *, grid: int = 16) -> Mapping[str, str]:
     return TorchEngine(model or tiny_model("llama"), window=64, grid=grid).profile.facts
@@ -140,3 +143,9 @@ def test_the_size_of_a_large_file_is_part_of_its_digest(tmp_path: Path) -> None:
     other = sparse_file(tmp_path / "other", 100 * MIB + 1, {})
 
     assert facts.weights_digest([one]) != facts.weights_digest([other])
+
+
+def test_every_source_of_exact_arithmetic_is_among_the_sources() -> None:
+    found = {path.name for path in (Path(facts.__file__).parent / "exact").glob("*.py")}
+
+    assert {*facts.EXACT_SOURCES, *facts.PROOF_SOURCES, *BESIDE_ARITHMETIC} == found

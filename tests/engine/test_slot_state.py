@@ -63,7 +63,9 @@ def live_tensor_bytes() -> int:
         for thing in cast("list[object]", gc.get_objects())
         if issubclass(type(thing), Tensor)
     ]
-    storages = [tensor.untyped_storage() for tensor in tensors]
+    # Weights that are packed for a library show no storage.
+    plain = [tensor for tensor in tensors if tensor.layout is torch.strided]
+    storages = [tensor.untyped_storage() for tensor in plain]
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 

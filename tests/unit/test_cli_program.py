@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from anchorline.adapters.cli.models_command import Flags, GetModel, ListModels, Progress
+from anchorline.adapters.cli.models_command import Flags, GetModel, ListModels, Progress, ProveModel
 from anchorline.adapters.cli.program import CliParts, build_cli
 from anchorline.domain.errors import EngineError, ModelNotFound, RequestError, SettingsError
 from anchorline.settings import ServeSettings
@@ -28,9 +28,10 @@ def run(
     serve: Callable[[Flags, Path | None], None] = unused,
     list_models: ListModels = unused,
     get_model: GetModel = unused,
+    prove_model: ProveModel | None = None,
     environ: dict[str, str] | None = None,
 ) -> Result:
-    parts = CliParts("1.2.3", ServeSettings, serve, list_models, get_model)
+    parts = CliParts("1.2.3", ServeSettings, serve, list_models, get_model, prove_model=prove_model)
     clean = dict.fromkeys(("ANCHORLINE_DEBUG", "ANCHORLINE_CONFIG"))
     runner = CliRunner(env={**clean, "COLUMNS": "80", **(environ or {})})
     return runner.invoke(build_cli(parts), arguments, prog_name="anchorline")
@@ -168,6 +169,27 @@ class Model:
     path: Path
     size: int
     present: bool
+
+
+def test_models_that_are_here_are_proved_one_by_one() -> None:
+    models = [
+        Model("small", "a small one", Path("/m/small"), 5, present=True),
+        Model("larger", "a larger one", Path("/m/larger"), 0, present=False),
+    ]
+
+    def prove(name: str, flags: Flags, config: Path | None) -> str:
+        assert (name, flags["dtype"], config) == ("small", "bfloat16", None)
+        return "exact: proved"
+
+    result = run(
+        "models",
+        "--prove",
+        "--dtype=bfloat16",
+        list_models=lambda _flags, _config: models,
+        prove_model=prove,
+    )
+
+    assert result.output == "small: exact: proved\n"
 
 
 def test_models_are_listed_with_where_they_are_or_how_to_get_them() -> None:

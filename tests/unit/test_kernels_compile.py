@@ -40,8 +40,50 @@ for kernel, types, constants in (
     print(kernel.__name__, len(compiled.asm["cubin"]))
 """
 
+COMPILE_EXACT = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from anchorline.adapters.gpu.kernels import exact_kernels as kernels
 
-def test_the_kernels_compile_for_a_gpu_without_a_warning(tmp_path: Path) -> None:
+assert not kernels.INTERPRETED
+FLOATS = dict.fromkeys(("sums", "tops", "weights"), "*fp32")
+TILE = {"WIDEN": False, "ROWS": kernels.TILE_ROWS}
+for kernel, integers, constants in (
+    (
+        kernels._product_kernel,
+        ("count", "outputs", "inputs"),
+        {**TILE, "COLUMNS": kernels.TILE_COLUMNS, "INPUTS": kernels.TILE_INPUTS},
+    ),
+    (
+        kernels._split_kernel,
+        ("first", "count", "heads", "groups"),
+        {**TILE, "DIM": 64, "KEYS": kernels.KEYS_A_BLOCK, "BLOCKS": kernels.BLOCKS_A_SPLIT},
+    ),
+    (kernels._joined_kernel, ("rows", "splits"), {"DIM": 64}),
+):
+    scalars = {**dict.fromkeys(integers, "i32"), "scale": "fp32"}
+    types = {
+        name: "constexpr" if name in constants else {**FLOATS, **scalars}.get(name, "*bf16")
+        for name in kernel.arg_names
+    }
+    places = {(list(types).index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=types, constexprs=places)
+    options = kernels._OPTIONS
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    print(kernel.__name__, len(compiled.asm["cubin"]))
+"""
+
+PLAIN = ["_split_kernel", "_join_kernel", "_sums_kernel"]
+EXACT = ["_product_kernel", "_split_kernel", "_joined_kernel"]
+
+
+@pytest.mark.parametrize(
+    ("script", "kernels"), [(COMPILE, PLAIN), (COMPILE_EXACT, EXACT)], ids=["plain", "exact"]
+)
+def test_the_kernels_compile_for_a_gpu_without_a_warning(
+    tmp_path: Path, script: str, kernels: list[str]
+) -> None:
     environment = {
         **os.environ,
         "TRITON_INTERPRET": "0",
@@ -50,7 +92,7 @@ def test_the_kernels_compile_for_a_gpu_without_a_warning(tmp_path: Path) -> None
     }
 
     done = subprocess.run(
-        [sys.executable, "-c", COMPILE],
+        [sys.executable, "-c", script],
         env=environment,
         capture_output=True,
         text=True,
@@ -60,5 +102,5 @@ def test_the_kernels_compile_for_a_gpu_without_a_warning(tmp_path: Path) -> None
 
     assert done.returncode == 0, done.stderr
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    assert names == ["_split_kernel", "_join_kernel", "_sums_kernel"]
+    assert names == kernels
     assert "Warning" not in done.stderr

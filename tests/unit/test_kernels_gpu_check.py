@@ -70,6 +70,7 @@ def gpu_check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", [str(ROOT / "scripts"), *sys.path])
     monkeypatch.setitem(sys.modules, "gpu_check", module)
     spec.loader.exec_module(module)
     return module

@@ -189,3 +189,67 @@ def test_steady_state_allocates_no_more_copies() -> None:
         sizes.append(history.engine.slots[0].captured()[1])
 
     assert len(set(sizes[6:])) == 1
+
+
+# --- row-invariant arithmetic -------------------------------------------------------------------
+
+
+def test_in_exact_arithmetic_decode_leaves_anchors_on_the_grid_lines_it_passes() -> None:
+    history = History(row_invariant=True)
+    first = history.submit(ids(0, 12), max_tokens=30)
+    history.run()
+    conversation = history.sequences[first].tolist()
+
+    answer = history.ask([*conversation[:35], 96, 95, 94])
+
+    assert answer.decision.cached == 32
+    assert answer.decision.gate is Gate.BITWISE
+
+
+def test_in_exact_arithmetic_an_answer_that_is_left_out_resumes_where_its_prompt_ended() -> None:
+    history = History(row_invariant=True)
+    history.submit(ids(0, 21), max_tokens=4)
+    history.run()
+
+    answer = history.ask([*ids(0, 21), 96, 95, 94])
+
+    assert answer.decision.cached == 21
+    assert answer.decision.gate is Gate.BITWISE
+
+
+def test_in_exact_arithmetic_the_last_message_can_be_edited_where_the_answer_before_ended() -> None:
+    history = History(row_invariant=True)
+    first = history.submit(ids(0, 21), max_tokens=6)
+    history.run()
+    before = history.sequences[first].tolist()
+    history.submit([*before, 90, 91, 92], max_tokens=3)
+    history.run()
+
+    answer = history.ask([*before, 93, 94, 95])
+
+    assert answer.decision.source is Source.END
+    assert answer.decision.cached == len(before) == 21 + 5
+    assert answer.decision.gate is Gate.BITWISE
+
+
+def test_in_exact_arithmetic_the_anchors_budget_holds_for_earlier_ends_too() -> None:
+    history = History(row_invariant=True, anchors=AnchorBudget(bytes_max=0, count_min=6))
+    conversation = ids(0, 21)
+    for turn in range(12):
+        request = history.submit([*conversation, turn, 3, 5], max_tokens=9)
+        history.run()
+        conversation = history.sequences[request].tolist()
+
+    live, _ = history.engine.slots[0].captured()
+    assert live <= 6 + 1
+
+
+def test_in_exact_arithmetic_what_decode_leaves_displaces_no_newest_anchor_of_a_prefill() -> None:
+    budget = AnchorBudget(bytes_max=0, count_min=3, newest_kept=2)
+    history = History(row_invariant=True, anchors=budget)
+    history.submit(ids(0, 97), max_tokens=40)
+    history.run()
+
+    answer = history.ask([*ids(0, 90), 1, 2, 3])
+
+    assert answer.decision.cached == 88

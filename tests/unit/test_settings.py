@@ -48,6 +48,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "models_dir": "d",
         "device": "cuda:1",
         "dtype": "bfloat16",
+        "arith": "auto",
         "host": "::1",
         "cache": "off",
         "cache_dir": "c",
