@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from anchorline.simulation.oracle import Oracle, Realm
 from anchorline.simulation.run import replay, simulate
 from anchorline.simulation.traits import Traits
 from anchorline.simulation.worlds import Worlds, failure_of, line_of
+from support.planted.patching import two_lives_without_rows
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Realm("one", Namespace())
@@ -51,6 +53,15 @@ def test_nothing_goes_wrong_in_the_world_of_a_seed(seed: int) -> None:
 @pytest.mark.parametrize(("seed", "steps"), LISTED)
 def test_a_seed_that_once_failed_passes(seed: int, steps: int) -> None:
     assert simulate(seed, steps).violations is None
+
+
+def test_an_anchor_of_another_history_of_equal_rows_is_not_kept_under_what_is_brought_in() -> None:
+    plan = (Kind.BURST, Kind.BURST, Kind.BURST, Kind.FLUSH, Kind.KILL)
+    traits = two_lives_without_rows(Traits.draw(1005))
+
+    report = simulate(1005, 105, traits=replace(traits, slots=2, anchors=4, plan=plan))
+
+    assert report.violations is None, report.violations
 
 
 def test_the_same_seed_has_the_same_history_and_the_same_figures() -> None:
