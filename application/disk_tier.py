@@ -244,23 +244,27 @@ class DiskTier:
 
         The medium's own limit, and what must stay free on it, count as well.
         """
-        space = self.space()
-        held, free = self._index.nbytes + self._foreign_bytes(), space.free
-        # The catalog, temporary and quarantined objects stand under the same cap.
-        pool = self._limits.shares.pool - max(space.used - held, 0)
-        if held + incoming_bytes <= pool and incoming_bytes <= free:
-            return True
-        going = victims(
-            self._holdings(),
-            self._limits.shares,
-            role,
-            incoming_bytes,
-            self.now_s(),
-            bytes_max=max(min(held + free, pool), 0),
-        )
-        for entry_id, why in going or ():
-            self._leave(entry_id, why)
-        return going is not None and self.space().free >= incoming_bytes
+        while True:
+            space = self.space()
+            held, free = self._index.nbytes + self._foreign_bytes(), space.free
+            # The catalog, temporary and quarantined objects stand under the same cap.
+            pool = self._limits.shares.pool - max(space.used - held, 0)
+            if held + incoming_bytes <= pool and incoming_bytes <= free:
+                return True
+            going = victims(
+                self._holdings(),
+                self._limits.shares,
+                role,
+                incoming_bytes,
+                self.now_s(),
+                bytes_max=max(min(held + free, pool), 0),
+            )
+            before = self.counters.evicted
+            for entry_id, why in going or ():
+                self._leave(entry_id, why)
+            if going is None or self.counters.evicted == before:
+                return going is not None and self.space().free >= incoming_bytes
+            # Once more: an object that was damaged may free less than its entry says.
 
     def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> Skip | None:
         """Take a new entry whose objects are durable; why it could not be taken, None if it was.

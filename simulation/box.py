@@ -16,7 +16,7 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..adapters.memory.stepped_jobs import SteppedJobs
 from ..application.conversations import SavePolicy
 from ..application.disk_service import LANES, DiskService
-from ..application.disk_tier import DiskLimits, DiskTier
+from ..application.disk_tier import DiskLimits
 from ..application.durability import FlushReport
 from ..application.object_store import ObjectStore
 from ..application.rebuild import rebuild
@@ -32,6 +32,7 @@ from .history import History
 from .oracle import Oracle
 from .violation import violated
 from .watched_engine import WatchedEngine
+from .watched_tier import WatchedTier
 
 GRID: Final = 8
 QUARANTINED_MAX: Final = 2
@@ -124,7 +125,7 @@ class Box:
         if catalog.needs_rebuild:
             mark = catalog.age_mark()
             rebuild(store, catalog, 0.0 if mark is None else mark.age_s)
-        tier = DiskTier(
+        tier = WatchedTier(
             store,
             catalog,
             clock,
@@ -228,6 +229,11 @@ class Box:
     def disk(self) -> DiskService:
         assert self.server.disk is not None
         return self.server.disk
+
+    @property
+    def tier(self) -> WatchedTier:
+        assert isinstance(self.disk.tier, WatchedTier)
+        return self.disk.tier
 
     @property
     def names(self) -> list[str]:

@@ -386,6 +386,9 @@ class Machine:
         self._disarm()
         self.box.settle()
         self.check()
+        if self.box.catalog.needs_rebuild:
+            # Until a start has read all objects none of them is known to be a stray.
+            self._restart(self.box.kill)
         disk = self.server.disk
         if disk is not None and self._catalog.happens:
             disk.tier.tidy()

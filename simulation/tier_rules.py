@@ -14,6 +14,7 @@ from ..domain.write_guard import WriteGuard, WriteLevel
 from ..ports.catalog import Catalog
 from .tier_watch import TierState, is_continued
 from .violation import violated
+from .watched_tier import WatchedTier
 
 RESTART_S_MAX: Final = DAY_S
 """By which one restart may age the store, whatever the wall clock says."""
@@ -119,8 +120,10 @@ def check_age(before_s: float, after_s: float) -> None:
         violated("retention", f"a restart aged the store by {after_s - before_s:.0f} s")
 
 
-def check_order(before: TierState, after: TierState, tier: DiskTier) -> None:
+def check_order(before: TierState, after: TierState, tier: WatchedTier) -> None:
     """No conversation leaves for room while one stays that is worth less and would make room.
+
+    Who was being read just then had to stay, whoever the reader was and whatever came of it.
 
     Raises:
         Violation: one did.
@@ -151,7 +154,10 @@ def check_order(before: TierState, after: TierState, tier: DiskTier) -> None:
             or is_continued(gone, after.entries.values())
         ):
             continue
+        read = tier.read_while_left.get(gone.id, frozenset())
         for stays in staying:
+            if stays.id in read:
+                continue
             freed = _alone(stays, holders)
             if freed and stays.last_used_s <= gone.last_used_s and stays.hits == 0:
                 least = _worth(gone, now_s) / sum(objects_of(gone).values())

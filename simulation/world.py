@@ -24,6 +24,7 @@ from .draw import draw
 from .machine import Ended, Machine
 from .reread import PROMISES, check_reread
 from .serving import JOBS_SHARES, Serving
+from .succession import Succession
 from .tier_rules import DayState, Spent, check_day, check_order
 from .tier_watch import TierState, check_went_on
 from .traits import Traits
@@ -197,13 +198,23 @@ class World:
         answers: list[FlushReport] = []
         before, disk = self._setbacks(), self.machine.server.disk
         evicted = 0 if disk is None else disk.tier.counters.evicted
+        succession = Succession(None if disk is None else disk.tier, self.machine.box)
+
+        def answered() -> bool:
+            succession.look()
+            return bool(answers)
+
         self.machine.server.scheduler.flush(answers.append)
-        self.serving.pump(rng, rng.choice(JOBS_SHARES), lambda: bool(answers))
+        self.serving.pump(rng, rng.choice(JOBS_SHARES), answered)
         report = answers[0]
         self.counts["flushed durable" if report.durable else "flushed not durable"] += 1
         sound = report.tier and not self.machine.in_trouble and self._setbacks() == before
         left = 0 if disk is None else disk.tier.counters.evicted - evicted
-        missing = max(report.missing - self._beginnings() - left, 0)
+        taken = sum(
+            slot.idle and succession.took_place_of(slot.resident)
+            for slot in self.machine.server.scheduler.slots
+        )
+        missing = max(report.missing - taken - left, 0)
         lacks = report.failed + report.dropped + missing
         if sound and not report.durable and lacks:
             violated("durable", f"nothing went wrong, and a flush is not durable: {report}")
@@ -234,20 +245,6 @@ class World:
             if slot.idle and lines:
                 found.append((resident.namespace, resident.ids[: max(lines)].copy()))
         return found
-
-    def _beginnings(self) -> int:
-        """Slots whose conversation is the beginning of another slot's.
-
-        The longer one's entry takes the other's place, whose end is then not on the medium.
-        """
-        kept = [(space, ids.tolist()) for space, ids in self._kept()]
-        return sum(
-            any(
-                other is not one and other[0] == one[0] and other[1][: len(one[1])] == one[1]
-                for other in kept
-            )
-            for one in kept
-        )
 
     def _line_on_medium(self, namespace: Namespace, ids: TokenIds) -> int:
         """How far committed state continues a prompt that begins with these ids."""
@@ -330,9 +327,8 @@ class World:
 
     def _check_rules(self, before: TierState, after: TierState) -> None:
         """What the tier let go is what its rules say."""
-        disk = self.machine.server.disk
-        if disk is not None:
-            check_order(before, after, disk.tier)
+        if self.machine.server.disk is not None:
+            check_order(before, after, self.machine.box.tier)
 
     def _check_day(self, before: DayState | None, spent: Spent, *, flushed: bool) -> None:
         """What was written may be, after what had been spent by then."""

@@ -13,9 +13,12 @@ import pytest
 
 from anchorline.adapters.memory.checkable_engine import CheckableEngine, cold_state
 from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.application import disk_tier
 from anchorline.domain.anchor import AnchorKind
 from anchorline.domain.grid import Grid
 from anchorline.domain.namespace import Namespace
+from anchorline.domain.prompt_chain import PromptChain
+from anchorline.domain.stored_entry import StoredEntry
 from anchorline.domain.taint_line import Gate, TaintLine, Writer
 from anchorline.domain.tokens import token_ids
 from anchorline.ports.engine import DecodeInput
@@ -23,6 +26,7 @@ from anchorline.simulation.action import Action, Crash, Kind
 from anchorline.simulation.minimise import minimise
 from anchorline.simulation.oracle import Oracle, Realm
 from anchorline.simulation.run import replay, simulate
+from anchorline.simulation.tier_watch import is_continued
 from anchorline.simulation.traits import Traits
 from anchorline.simulation.worlds import Worlds, failure_of, line_of
 from support.planted.patching import two_lives_without_rows
@@ -38,6 +42,7 @@ SLICE_STEPS = 250
 LISTED = [
     (1, 200),  # a write counted on an object that was moved aside meanwhile
     (5, 300),  # the state to be brought in left for the one to be saved
+    (30034, 900),  # damaged objects freed less room than their entries said
 ]
 """Seeds that once showed a fault, and how far."""
 
@@ -62,6 +67,30 @@ def test_an_anchor_of_another_history_of_equal_rows_is_not_kept_under_what_is_br
     report = simulate(1005, 105, traits=replace(traits, slots=2, anchors=4, plan=plan))
 
     assert report.violations is None, report.violations
+
+
+def test_a_flush_may_miss_what_a_displaced_longer_conversation_took_the_place_of() -> None:
+    traits = two_lives_without_rows(Traits.draw(1002))
+
+    report = simulate(1002, 130, traits=traits)
+
+    assert report.violations is None, report.violations
+
+
+def test_a_flush_may_not_miss_what_gave_way_to_a_conversation_of_other_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def continues(entry: StoredEntry, older: StoredEntry, chain: PromptChain) -> bool:
+        """As it is, but that the tokens of the last block are not compared."""
+        del chain
+        return older.id != entry.id and is_continued(older, [entry])
+
+    monkeypatch.setattr(disk_tier, "continues", continues)
+
+    failure = simulate(3, 5, traits=two_lives_without_rows(Traits.draw(3))).violations
+
+    assert failure is not None
+    assert failure.message.startswith("nothing went wrong, and a flush is not durable")
 
 
 def test_the_same_seed_has_the_same_history_and_the_same_figures() -> None:
