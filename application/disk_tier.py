@@ -244,7 +244,7 @@ class DiskTier:
 
         The medium's own limit, and what must stay free on it, count as well.
         """
-        while True:
+        for _ in range(len(self.entries()) + 1):
             space = self.space()
             held, free = self._index.nbytes + self._foreign_bytes(), space.free
             # The catalog, temporary and quarantined objects stand under the same cap.
@@ -265,6 +265,7 @@ class DiskTier:
             if going is None or self.counters.evicted == before:
                 return going is not None and self.space().free >= incoming_bytes
             # Once more: an object that was damaged may free less than its entry says.
+        return self.space().free >= incoming_bytes
 
     def commit(self, entry: StoredEntry, chain: PromptChain, bytes_written: int) -> Skip | None:
         """Take a new entry whose objects are durable; why it could not be taken, None if it was.
