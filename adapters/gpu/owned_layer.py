@@ -57,7 +57,7 @@ class OwnedLayer:
 
     def rehouse(self, name: str, home: Tensor) -> None:
         """Keep the section `name` in `home` from now on: same shape and dtype, other memory."""
-        raise NotImplementedError(f"{type(self).__name__} has no section {name!r}")
+        raise AssertionError(f"{type(self).__name__} has no section {name!r}")
 
     def start_at(self, line: int) -> None:
         """The next forward writes row `line`; the caller vouches for the state below it."""

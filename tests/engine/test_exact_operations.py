@@ -15,6 +15,7 @@ from anchorline.adapters.gpu.exact.delta_rule import gated_delta_rule
 from anchorline.adapters.gpu.exact.linear import Linears
 from anchorline.adapters.gpu.exact.mamba2 import state_updates_of
 from anchorline.adapters.gpu.exact.row_counts import Block, RowCounts, cancelling, measured
+from anchorline.domain.errors import EngineError
 
 PIECES = (1, 2, 3, 16, 37)
 TOKENS = sum(PIECES)
@@ -276,5 +277,5 @@ def test_a_query_is_answered_the_same_with_any_others_and_any_later_rows(
 def test_attention_of_another_kind_is_refused() -> None:
     rows = numbers(1, 1, 512, 8)
 
-    with pytest.raises(NotImplementedError, match="s_aux"):
+    with pytest.raises(EngineError, match="s_aux"):
         attend(nn.Module(), rows, rows, rows, causal_mask(1, 512, 512), s_aux=numbers(1))

@@ -104,7 +104,7 @@ def _examined(
         exact = _run(model, layers, window)
         stock = own.logits if _is_float32(model) else None
         departed = prove(model, layers, window=window, stock=stock)
-    except (NotImplementedError, RuntimeError, TypeError, EngineError, ModelRefused) as error:
+    except (RuntimeError, TypeError, EngineError, ModelRefused) as error:
         # Whatever a model's own code raises when some of it is replaced.
         if binding is not None:
             binding.undo()

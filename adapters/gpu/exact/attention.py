@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import masking_utils, modeling_utils
 
+from ....domain.errors import EngineError
 from .linear import padded
 from .row_counts import RowCounts, cancelling, measured
 
@@ -86,10 +87,13 @@ def attend(
 
     Returns:
         Shape (1, tokens, query heads, dim of values).
+
+    Raises:
+        EngineError: it is attention of a kind that has no exact form here.
     """
     unknown = [name for name in REFUSED if more.get(name) is not None]
     if unknown or dropout or attention_mask is None:
-        raise NotImplementedError(f"exact attention knows no {', '.join(unknown) or 'other mask'}")
+        raise EngineError(f"exact attention knows no {', '.join(unknown) or 'other mask'}")
     value_dim = value.shape[-1]
     if value_dim < key.shape[-1]:
         # The kernel that walks keys in blocks wants both of one dim.

@@ -60,7 +60,7 @@ class Binding:
         """Bind the model.
 
         Raises:
-            NotImplementedError: some part of it has no exact form; nothing is left changed.
+            EngineError: some part of it has no exact form; nothing is left changed.
         """
         self._model = model
         self._changed: list[tuple[object, str, object]] = []

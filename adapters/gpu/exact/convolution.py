@@ -7,6 +7,7 @@ token as for many, and on a CPU cheaper for one token than the library's convolu
 import torch
 from torch import Tensor
 
+from ....domain.errors import EngineError
 from .activations import silu
 
 ACTIVATIONS = frozenset({"silu", "swish"})
@@ -69,5 +70,5 @@ def _convolved(
     if activation is None:
         return rounded
     if activation not in ACTIVATIONS:
-        raise NotImplementedError(f"an exact convolution knows no activation {activation!r}")
+        raise EngineError(f"an exact convolution knows no activation {activation!r}")
     return silu(rounded)
