@@ -10,10 +10,8 @@ from ..domain.disk_retention import Ages, Holding, Left, Shares, expired, victim
 from ..domain.entry import EntryId, Role
 from ..domain.entry_remains import without
 from ..domain.entry_succession import continues, with_anchors_of
-from ..domain.errors import StorageError
 from ..domain.fingerprint import Fingerprint
 from ..domain.measured_rate import MeasuredRate
-from ..domain.object_name import parse_name
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredEntry
 from ..domain.write_guard import WriteCause, WriteGuard
@@ -29,6 +27,8 @@ from .disk_offer import DiskOffer, disk_offer
 from .entry_accounts import entry_stats, holdings
 from .object_store import ObjectStore
 from .stats import DiskStats, EntryStats
+from .tolerance import Tolerance
+from .unneeded_objects import UnneededObjects
 from .write_ledger import WriteLedger
 
 
@@ -84,10 +84,15 @@ class DiskTier:
         self._index = DiskIndex()
         self._foreign: dict[EntryId, StoredEntry] = {}
         self._in_use: Counter[EntryId] = Counter()
-        self._pinned: Counter[ObjectName] = Counter()
-        self._pinned_in_vain: set[ObjectName] = set()
+        self._tolerate = Tolerance(telemetry)
         self._debt = CatalogDebt(catalog, self._entry)
-        self._strays: set[ObjectName] = set()  # that could not be deleted when they should have
+        self._unneeded = UnneededObjects(
+            store.storage,
+            catalog,
+            self._debt,
+            self._tolerate,
+            lambda name: self._index.holds(name) is not None,
+        )
         self._ledger = WriteLedger(limits.guard, catalog, clock, telemetry, local_day)
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
@@ -229,15 +234,12 @@ class DiskTier:
 
     def pin(self, name: ObjectName) -> int | None:
         """Keep an object that a write counts on; its bytes if some entry has it stored."""
-        self._pinned[name] += 1
+        self._unneeded.pin(name)
         return self._index.holds(name)
 
     def unpin(self, unpinned: Sequence[ObjectName]) -> None:
         """A write has been settled; what it stored for nothing is deleted."""
-        self._pinned.subtract(unpinned)
-        self._pinned = +self._pinned
-        self._pinned_in_vain &= set(self._pinned)
-        self._delete_unneeded(set(unpinned))
+        self._unneeded.unpin(unpinned)
 
     def make_room(self, role: Role, incoming_bytes: int) -> bool:
         """Let the least valuable entries go until `incoming_bytes` fit; whether they do.
@@ -278,7 +280,7 @@ class DiskTier:
         Args:
             chain: of the entry's tokens.
         """
-        if not self._pinned_in_vain.isdisjoint(objects_of(entry)):
+        if self._unneeded.pinned_in_vain(objects_of(entry)):
             return Skip.DAMAGED
         replaced = [
             older
@@ -312,8 +314,7 @@ class DiskTier:
         self._telemetry.count(names.QUARANTINED)
         self._telemetry.journal({"event": "quarantined", "object": name, "reason": reason})
         self._tolerate(lambda: self._store.storage.quarantine(name, reason))
-        if name in self._pinned:
-            self._pinned_in_vain.add(name)
+        self._unneeded.damaged(name)
         for entry in self._index.needing(name):
             rest = without(entry, name)
             self._index.remove(entry.id)
@@ -338,22 +339,9 @@ class DiskTier:
         return len(old)
 
     def reclaim(self) -> int:
-        """Delete every object that no entry needs; how many there were.
-
-        For the start, before anything is written: a crash leaves objects of entries that were never
-        committed, and may bring deleted ones back.
-        """
-        if self._catalog.needs_rebuild:
-            return 0  # nothing is known to be a stray while entries may be missing
+        """Delete every object that no entry needs; how many there were."""
         needed = {name for entry in self.entries() for name in objects_of(entry)}
-        stray = [
-            one.name
-            for one in self._store.storage.names()
-            if one.name not in needed and parse_name(one.name) is not None
-        ]
-        for name in sorted(stray):
-            self._delete(name)
-        return len(stray)
+        return self._unneeded.reclaim(needed)
 
     def close(self) -> None:
         """Write down what is owed and the age, and let the medium go."""
@@ -411,32 +399,14 @@ class DiskTier:
 
     def _delete_orphans(self, entries: Sequence[StoredEntry]) -> None:
         """Delete what these entries needed and nobody needs now."""
-        self._delete_unneeded({name for entry in entries for name in objects_of(entry)})
-
-    def _delete_unneeded(self, objects: set[ObjectName]) -> None:
-        """Delete those that no entry and no write needs; what cannot be deleted now is a stray."""
-        self._strays -= objects
-        gone = {
-            name for name in objects if self._index.holds(name) is None and name not in self._pinned
-        }
-        free: set[ObjectName] = set()
-        if gone:
-            told = self._tolerate(lambda: free.update(self._catalog.unreferenced(gone)))
-            # The catalog may still name them for an entry that has left.
-            self._strays |= gone - free if self._debt or not told else set()
-        for name in sorted(free):
-            self._delete(name)
-
-    def _delete(self, name: ObjectName) -> None:
-        if not self._tolerate(lambda: self._store.storage.delete(name)):
-            self._strays.add(name)
+        self._unneeded.delete({name for entry in entries for name in objects_of(entry)})
 
     def _make_up(self) -> None:
         """Tell the catalog what it could not be told, and delete what could not be deleted."""
         if self._debt:
             self._tolerate(self._debt.pay)
         self._tolerate(self._ledger.record)
-        self._delete_unneeded(set(self._strays))
+        self._unneeded.try_again()
 
     def _tell(self, entry_id: EntryId, act: Callable[[], object]) -> None:
         """Tell the catalog how an entry stands, now or later."""
@@ -444,12 +414,3 @@ class DiskTier:
             self._debt.settled([entry_id])
         else:
             self._debt.owe(entry_id)
-
-    def _tolerate(self, act: Callable[[], object]) -> bool:
-        """Do something with the medium; a failure of it is counted and is no fault of ours."""
-        try:
-            act()
-        except StorageError:
-            self._telemetry.count(names.STORAGE_ERRORS)
-            return False
-        return True

@@ -107,7 +107,7 @@ def _stale_index() -> AbstractContextManager[None]:
 def _referenced_deleted() -> AbstractContextManager[None]:
     def faulty(self: DiskTier, objects: set[ObjectName]) -> None:
         for name in sorted(objects):
-            if name not in self._pinned:
+            if not self._unneeded.is_pinned(name):
                 self._tolerate(lambda name=name: self._store.storage.delete(name))
 
     def orphans(self: DiskTier, entries: Sequence[StoredEntry]) -> None:
