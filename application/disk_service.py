@@ -254,7 +254,7 @@ class DiskService:
         self, role: Role, cause: WriteCause, chain: PromptChain, line: int, anchors: int
     ) -> bool:
         """Whether the day's budget allows it, and room can be made."""
-        refused = self.tier.refuses(cause, line)
+        refused = self.tier.ledger.refuses(cause, line)
         if (
             refused is None
             and cause is WriteCause.HEAD
@@ -266,7 +266,7 @@ class DiskService:
         if refused is None and not self.tier.make_room(role, incoming):
             refused = Skip.ROOM
         if refused is not None:
-            self.tier.skipped(refused, role)
+            self.tier.ledger.skipped(refused, role)
         return refused is None
 
     def _bytes_of(self, chain: PromptChain, line: int, anchors: int) -> int:

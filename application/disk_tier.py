@@ -14,7 +14,7 @@ from ..domain.fingerprint import Fingerprint
 from ..domain.measured_rate import MeasuredRate
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredEntry
-from ..domain.write_guard import WriteCause, WriteGuard
+from ..domain.write_guard import WriteGuard
 from ..ports import telemetry as names
 from ..ports.block_storage import Space
 from ..ports.catalog import AgeMark, Catalog
@@ -24,7 +24,7 @@ from ..ports.telemetry import Telemetry
 from .catalog_debt import CatalogDebt
 from .disk_counters import DiskCounters, Skip
 from .disk_offer import DiskOffer, disk_offer
-from .entry_accounts import entry_stats, holdings
+from .entry_accounts import bytes_together, entry_stats, holdings
 from .object_store import ObjectStore
 from .stats import DiskStats, EntryStats
 from .tolerance import Tolerance
@@ -51,6 +51,11 @@ class DiskTier:
 
     Once it is there no error of the medium or of the catalog leaves it: each is counted, and what
     could not be recorded is not stored. `tidy` makes up for what could not be told or deleted.
+
+    Attributes:
+        ledger: whether something may be written now; to be told of what was not.
+        rate: of the medium, to be told of what was read.
+        counters: of this process, so far.
     """
 
     def __init__(
@@ -93,7 +98,7 @@ class DiskTier:
             self._tolerate,
             lambda name: self._index.holds(name) is not None,
         )
-        self._ledger = WriteLedger(limits.guard, catalog, clock, telemetry, local_day)
+        self.ledger = WriteLedger(limits.guard, catalog, clock, telemetry, local_day)
         self.rate = MeasuredRate()
         self.counters = DiskCounters()
         mark = catalog.age_mark() or AgeMark(0.0, clock.wall())
@@ -165,8 +170,8 @@ class DiskTier:
             quarantined=counters.quarantined,
             pending_writes=pending_writes,
             read_bytes_per_s=self.rate.bytes_per_s,
-            written_by_day=self._ledger.by_day(),
-            write_level=self._ledger.level,
+            written_by_day=self.ledger.by_day(),
+            write_level=self.ledger.level,
         )
 
     def entry_stats(self) -> list[EntryStats]:
@@ -220,18 +225,6 @@ class DiskTier:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def refuses(self, cause: WriteCause, tokens: int) -> Skip | None:
-        """Why a write may not begin; None if it may."""
-        return self._ledger.refuses(cause, tokens)
-
-    def write_ended(self, *, failed: bool) -> None:
-        """A medium that failed is left alone for a while, longer each time until it works again."""
-        self._ledger.ended(failed=failed)
-
-    def written_today(self) -> int:
-        """Bytes written on this local day."""
-        return self._ledger.today
-
     def pin(self, name: ObjectName) -> int | None:
         """Keep an object that a write counts on; its bytes if some entry has it stored."""
         self._unneeded.pin(name)
@@ -248,7 +241,7 @@ class DiskTier:
         """
         for _ in range(len(self.entries()) + 1):
             space = self.space()
-            held, free = self._index.nbytes + self._foreign_bytes(), space.free
+            held, free = self._index.nbytes + bytes_together(self._foreign.values()), space.free
             # The catalog, temporary and quarantined objects stand under the same cap.
             pool = self._limits.shares.pool - max(space.used - held, 0)
             if held + incoming_bytes <= pool and incoming_bytes <= free:
@@ -292,7 +285,7 @@ class DiskTier:
         going = [older.id for older in replaced if older.id != entry.id]
         # The drive has written them, whether the catalog takes the entry or not.
         self.counters.bytes_written += bytes_written
-        self._tolerate(lambda: self._ledger.wrote(entry.role, bytes_written))
+        self._tolerate(lambda: self.ledger.wrote(entry.role, bytes_written))
         if not self._tolerate(lambda: self._catalog.put(kept, going)):
             return Skip.FAILED
         self._debt.settled([kept.id, *going])
@@ -301,10 +294,6 @@ class DiskTier:
         self._index.add(kept)
         self._delete_orphans([*replaced, *([] if same is None else [same])])
         return None
-
-    def skipped(self, why: Skip, role: Role) -> None:
-        """Something was not written."""
-        self._ledger.skipped(why, role)
 
     # --- what goes wrong, and what grows old ------------------------------------------------------
 
@@ -374,13 +363,6 @@ class DiskTier:
     def _holdings(self) -> list[Holding]:
         return holdings(self.entries(), self._index, self._in_use)
 
-    def _foreign_bytes(self) -> int:
-        # Each object once, as it stands on the medium: entries share the blocks of one head.
-        objects: dict[ObjectName, int] = {}
-        for entry in self._foreign.values():
-            objects.update(objects_of(entry))
-        return sum(objects.values())
-
     def _leave(self, entry_id: EntryId, why: Left) -> None:
         entry = self._entry(entry_id)
         if entry is not None and self._forget(entry):
@@ -405,7 +387,7 @@ class DiskTier:
         """Tell the catalog what it could not be told, and delete what could not be deleted."""
         if self._debt:
             self._tolerate(self._debt.pay)
-        self._tolerate(self._ledger.record)
+        self._tolerate(self.ledger.record)
         self._unneeded.try_again()
 
     def _tell(self, entry_id: EntryId, act: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable
 from ..domain.disk_index import DiskIndex, objects_of
 from ..domain.disk_retention import Holding
 from ..domain.entry import EntryId, Tier
-from ..domain.stored_entry import StoredEntry
+from ..domain.stored_entry import ObjectName, StoredEntry
 from ..domain.taint_line import TaintLine
 from .stats import EntryStats
 
@@ -58,6 +58,14 @@ def entry_stats(
         for entry in entries
         if entry.anchors
     ]
+
+
+def bytes_together(entries: Iterable[StoredEntry]) -> int:
+    """Bytes that entries take on the medium, each object once: they share the blocks of a head."""
+    objects: dict[ObjectName, int] = {}
+    for entry in entries:
+        objects.update(objects_of(entry))
+    return sum(objects.values())
 
 
 def _is_foreign(entry: StoredEntry, index: DiskIndex) -> bool:

@@ -98,7 +98,7 @@ class Writes:
                 write.work.fence(line)
                 if write.work.dropped > before:
                     self.counts.dropped += 1
-                    self._tier.skipped(Skip.WINDOW, write.work.snapshot.role)
+                    self._tier.ledger.skipped(Skip.WINDOW, write.work.snapshot.role)
             write.ready = True
 
     def _settle(self, write: Write) -> None:
@@ -113,7 +113,7 @@ class Writes:
             return
         blocks, anchors = write.work.contents()
         if not anchors:
-            self._tier.write_ended(failed=False)
+            self._tier.ledger.ended(failed=False)
             return
         now_s = self._tier.now_s()
         snapshot = write.work.snapshot
@@ -136,7 +136,7 @@ class Writes:
         if refused is not None:
             self._failed(role, refused)
             return
-        self._tier.write_ended(failed=False)
+        self._tier.ledger.ended(failed=False)
         self.counts.committed += 1
         if role is Role.HEAD:
             self._tier.counters.heads += 1
@@ -146,5 +146,5 @@ class Writes:
     def _failed(self, role: Role, why: Skip) -> None:
         """Nothing of it is kept; a medium or a catalog that failed is left alone for a while."""
         self.counts.failed += 1
-        self._tier.write_ended(failed=why is not Skip.DAMAGED)
-        self._tier.skipped(why, role)
+        self._tier.ledger.ended(failed=why is not Skip.DAMAGED)
+        self._tier.ledger.skipped(why, role)

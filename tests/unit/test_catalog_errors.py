@@ -85,7 +85,7 @@ def check_agreed(box: Box) -> None:
     needed = {name for entry in tier.entries() for name in objects_of(entry)}
     assert set(box.names) == needed
     day = box.local_day()
-    assert tier.written_today() == sum(box.catalog.written(1).get(day, {}).values())
+    assert tier.ledger.today == sum(box.catalog.written(1).get(day, {}).values())
 
 
 @pytest.mark.parametrize("call", sorted(CALLS))
@@ -158,7 +158,7 @@ def test_an_entry_that_could_not_be_committed_leaves_no_object_and_the_flush_say
     assert box.names == []
     skipped = {"reason": "medium_failed", "role": "conversation"}
     assert box.server.telemetry.counted(names.WRITES_SKIPPED, skipped) == 1
-    assert box.disk.tier.written_today() > 0  # the drive has written them
+    assert box.disk.tier.ledger.today > 0  # the drive has written them
 
 
 def test_after_a_failed_commit_writing_pauses_longer_each_time_and_goes_on() -> None:
@@ -167,18 +167,18 @@ def test_after_a_failed_commit_writing_pauses_longer_each_time_and_goes_on() -> 
     failing.calls.add("put")
     box.server.ask(ids(0, 6 * GRID))
     box.flush()
-    assert tier.refuses(WriteCause.EVICTION, 6 * GRID) is not None
+    assert tier.ledger.refuses(WriteCause.EVICTION, 6 * GRID) is not None
     box.clock.advance(5.5)
-    assert tier.refuses(WriteCause.EVICTION, 6 * GRID) is None
+    assert tier.ledger.refuses(WriteCause.EVICTION, 6 * GRID) is None
 
     box.flush()
     box.clock.advance(5.5)
-    assert tier.refuses(WriteCause.EVICTION, 6 * GRID) is not None
+    assert tier.ledger.refuses(WriteCause.EVICTION, 6 * GRID) is not None
     failing.calls.clear()
 
     assert box.flush().durable
     box.clock.advance(5.5)
-    assert tier.refuses(WriteCause.EVICTION, 6 * GRID) is None
+    assert tier.ledger.refuses(WriteCause.EVICTION, 6 * GRID) is None
     events = [str(row.get("event")) for row in box.server.telemetry.records]
     assert [event for event in events if event.startswith("disk_writes")] == [
         "disk_writes_fail",
