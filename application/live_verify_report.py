@@ -100,18 +100,4 @@ def found_of(mismatch: Mismatch, dump: str | None) -> Found:
 
 def journal_row(mismatch: Mismatch, dump: str | None) -> dict[str, object]:
     """A mismatch as the journal has it: no token, and no salt."""
-    difference = mismatch.difference
-    return {
-        "event": "verify_mismatch",
-        "entry": mismatch.entry,
-        "tier": mismatch.tier.value,
-        "gate": difference.kind.gate.value,
-        "kind": difference.kind.value,
-        "line": difference.line,
-        "part": difference.part,
-        "row": difference.row,
-        "fingerprint": mismatch.fingerprint,
-        "namespace": mismatch.namespace_digest,
-        "grid": mismatch.grid,
-        "dump": dump or "",
-    }
+    return {"event": "verify_mismatch", **mismatch.facts(), "dump": dump or ""}

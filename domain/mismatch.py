@@ -70,6 +70,22 @@ class Mismatch:
     ids: TokenIds
     grid: int
 
+    def facts(self) -> dict[str, str | int | None]:
+        """What may be told of it to whoever runs the server: no token, and no salt."""
+        difference = self.difference
+        return {
+            "entry": self.entry,
+            "tier": self.tier.value,
+            "gate": difference.kind.gate.value,
+            "kind": difference.kind.value,
+            "line": difference.line,
+            "part": difference.part,
+            "row": difference.row,
+            "fingerprint": self.fingerprint,
+            "grid": self.grid,
+            "namespace": self.namespace_digest,
+        }
+
     @property
     def namespace_digest(self) -> str:
         """Stands for the namespace; the key that its prefixes begin with on the medium."""

@@ -122,8 +122,8 @@ def _server_command(
     )
 
 
-def server_options() -> list[click.Parameter]:
-    """Where a running server is, and its keys."""
+def client_options() -> list[click.Parameter]:
+    """Where a running server is, and its key."""
     return [
         click.Option(
             ["--url"],
@@ -139,6 +139,13 @@ def server_options() -> list[click.Parameter]:
             metavar="KEY",
             help="Better given as ANCHORLINE_API_KEY: others see a command's options.",
         ),
+    ]
+
+
+def server_options() -> list[click.Parameter]:
+    """Where a running server is, and its keys."""
+    return [
+        *client_options(),
         click.Option(
             ["--admin-key"],
             envvar="ANCHORLINE_ADMIN_KEY",

@@ -2,6 +2,7 @@
 
 import click
 
+from .cache_commands import client_options
 from .chat_client import ChatClient
 from .chat_session import ChatSession, is_interactive
 
@@ -12,20 +13,7 @@ def chat_command() -> click.Command:
         "chat",
         callback=_chat,
         params=[
-            click.Option(
-                ["--url"],
-                default="http://127.0.0.1:8000",
-                show_default=True,
-                envvar="ANCHORLINE_URL",
-                metavar="URL",
-                help="Of the server.",
-            ),
-            click.Option(
-                ["--api-key"],
-                envvar="ANCHORLINE_API_KEY",
-                metavar="KEY",
-                help="Better given as ANCHORLINE_API_KEY: others see a command's options.",
-            ),
+            *client_options(),
             click.Option(["--system"], default="", metavar="TEXT", help="System text."),
             click.Option(["--no-think"], is_flag=True, help="Answer without reasoning first."),
             click.Option(

@@ -55,20 +55,10 @@ class MismatchLog:
 
 def dumped(mismatch: Mismatch) -> bytes:
     """A mismatch as JSON: everything but the namespace's salt, of which a digest stands there."""
-    difference, namespace = mismatch.difference, mismatch.namespace
     record = {
-        "entry": mismatch.entry,
-        "tier": mismatch.tier.value,
-        "gate": difference.kind.gate.value,
-        "kind": difference.kind.value,
-        "line": difference.line,
-        "part": difference.part,
-        "row": difference.row,
-        "fingerprint": mismatch.fingerprint,
-        "grid": mismatch.grid,
-        "namespace": mismatch.namespace_digest,
-        "adapter": namespace.adapter,
-        "kv_scheme": namespace.kv_scheme,
+        **mismatch.facts(),
+        "adapter": mismatch.namespace.adapter,
+        "kv_scheme": mismatch.namespace.kv_scheme,
         "token_ids": mismatch.ids.tolist(),
     }
     return json.dumps(record).encode()

@@ -21,20 +21,19 @@ from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.object_store import ObjectStore
-from anchorline.application.request import Decision, Event, Finished, GenerationRequest
+from anchorline.application.request import Decision, Event, Finished
 from anchorline.application.scheduler import Limits, Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares
 from anchorline.domain.entry import Tier
 from anchorline.domain.fingerprint import fingerprint_of
-from anchorline.domain.namespace import Namespace
-from anchorline.domain.prompt import Prompt
 from anchorline.domain.sampling import SamplingParams
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.tokens import TokenIds, token_ids
 from anchorline.domain.write_guard import WriteGuard
 from contract.readings import Reading, decode_all, differences, prefill_to, read, some_ids
 from support import tiny_models
+from support.builders import a_prompt, a_request
 
 GRID = 16
 WINDOW = 10 * GRID
@@ -66,19 +65,11 @@ class Serving:
         self.events: dict[str, list[Event]] = {}
 
     def submit(self, ids: Sequence[int] | TokenIds, max_tokens: int) -> str:
-        prompt = token_ids(ids)
-        request = GenerationRequest(
+        request = a_request(
+            a_prompt(ids),
             id=str(len(self.events)),
-            prompt=Prompt(prompt, prompt),
-            namespace=Namespace(),
             sampling=SamplingParams(temperature=0.0),
             max_tokens=max_tokens,
-            stop=(),
-            chat=False,
-            opens_reasoning=False,
-            tools=False,
-            ignore_end=True,
-            session=None,
             arrived_s=self.clock.monotonic(),
         )
         self.scheduler.submit(request, self.events.setdefault(request.id, []).append)

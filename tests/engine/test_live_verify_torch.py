@@ -14,18 +14,16 @@ from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
 from anchorline.application.entry_write import with_sections_of
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import LiveReport, VerifyMode, VerifyPolicy
-from anchorline.application.request import Event, Finished, GenerationRequest
+from anchorline.application.request import Event, Finished
 from anchorline.application.scheduler import Limits, Scheduler
 from anchorline.domain.anchor import Anchor
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.fingerprint import Fingerprint
 from anchorline.domain.grid import Span
-from anchorline.domain.namespace import Namespace
-from anchorline.domain.prompt import Prompt
-from anchorline.domain.sampling import SamplingParams
 from anchorline.domain.tokens import TokenIds
 from contract.readings import some_ids
 from support import tiny_models
+from support.builders import a_prompt, a_request
 
 GRID, WINDOW = 16, 96
 HYBRIDS = ("qwen3_5_text", "olmo_hybrid", "llama")
@@ -57,21 +55,7 @@ class Kept:
         self.ask(some_ids(53, seed=1, vocabulary=tiny_models.VOCABULARY))
 
     def ask(self, prompt: Sequence[int] | TokenIds) -> Finished:
-        ids = np.array(prompt, dtype=np.uint32)
-        request = GenerationRequest(
-            id="r",
-            prompt=Prompt(ids, ids, last_user=0),
-            namespace=Namespace(),
-            sampling=SamplingParams(),
-            max_tokens=7,
-            stop=(),
-            chat=False,
-            opens_reasoning=False,
-            tools=False,
-            ignore_end=True,
-            session=None,
-            arrived_s=0.0,
-        )
+        request = a_request(a_prompt(prompt), max_tokens=7)
         events: list[Event] = []
         self.scheduler.submit(request, events.append)
         while not self.scheduler.idle:

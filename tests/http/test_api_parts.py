@@ -27,26 +27,14 @@ from anchorline.application.service import Service
 from anchorline.application.stats import CacheStats
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.errors import Draining, Unavailable
-from anchorline.domain.namespace import Namespace
 from anchorline.domain.prompt import Prompt, PromptParts
-from anchorline.domain.sampling import SamplingParams
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.tokens import token_ids
+from support.builders import a_request
 
 PROMPT = token_ids(range(100))
-REQUEST = GenerationRequest(
-    id="r1",
-    prompt=Prompt(PROMPT, PROMPT, parts=PromptParts(system=10, tools=20, history=70)),
-    namespace=Namespace(),
-    sampling=SamplingParams(),
-    max_tokens=8,
-    stop=(),
-    chat=True,
-    opens_reasoning=False,
-    tools=False,
-    ignore_end=False,
-    session=None,
-    arrived_s=0.0,
+REQUEST = a_request(
+    Prompt(PROMPT, PROMPT, parts=PromptParts(system=10, tools=20, history=70)), id="r1", chat=True
 )
 DECISION = Decision(
     tier=Tier.SLOT,

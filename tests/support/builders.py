@@ -1,14 +1,17 @@
 """Domain values with everything defaulted that a test does not speak about."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from anchorline.application.request import GenerationRequest
 from anchorline.domain.anchor import Anchor, AnchorKind, SectionsHandle
 from anchorline.domain.entry import Source, Tier
+from anchorline.domain.namespace import Namespace
 from anchorline.domain.offers import Offer
 from anchorline.domain.prompt import Prompt
-from anchorline.domain.sampling import Logits
+from anchorline.domain.sampling import Logits, SamplingParams
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.tokens import TokenIds, token_ids
 
@@ -27,6 +30,28 @@ def a_prompt(values: Sequence[int] | TokenIds, *, last_user: int = 0) -> Prompt:
     """A prompt of text: its key ids are its ids."""
     prompt_ids = token_ids(values)
     return Prompt(prompt_ids, prompt_ids, last_user=last_user)
+
+
+def a_request(prompt: Prompt, **said: Any) -> GenerationRequest:  # noqa: ANN401, fields differ
+    """A completion of which only what is `said` is special.
+
+    Args:
+        said: fields of `GenerationRequest`.
+    """
+    plain: dict[str, Any] = {
+        "id": "r",
+        "namespace": Namespace(),
+        "sampling": SamplingParams(),
+        "max_tokens": 4,
+        "stop": (),
+        "chat": False,
+        "opens_reasoning": False,
+        "tools": False,
+        "ignore_end": True,
+        "session": None,
+        "arrived_s": 0.0,
+    }
+    return GenerationRequest(prompt=prompt, **{**plain, **said})
 
 
 def an_anchor(line: int, kind: AnchorKind = AnchorKind.GRID, *, handle: int = 0) -> Anchor:

@@ -28,7 +28,7 @@ from anchorline.application.live_verify_report import (
     VerifyPolicy,
 )
 from anchorline.application.object_store import ObjectStore
-from anchorline.application.request import Event, Finished, GenerationRequest
+from anchorline.application.request import Event, Finished
 from anchorline.application.scheduler import Limits, Scheduler
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor import Anchor
@@ -38,14 +38,13 @@ from anchorline.domain.fingerprint import Fingerprint, fingerprint_of
 from anchorline.domain.grid import Span
 from anchorline.domain.mismatch import Mismatch
 from anchorline.domain.namespace import Namespace
-from anchorline.domain.prompt import Prompt
-from anchorline.domain.sampling import SamplingParams
 from anchorline.domain.taint_line import Writer
-from anchorline.domain.tokens import TokenIds, token_ids
+from anchorline.domain.tokens import TokenIds
 from anchorline.domain.write_guard import WriteGuard
 from anchorline.simulation.box import Box
 from anchorline.simulation.history import History
 from anchorline.simulation.oracle import Node, Realm
+from support.builders import a_prompt, a_request
 
 GRID: Final = 8
 STEPS_MAX: Final = 10_000
@@ -114,19 +113,11 @@ class VerifiedServer:
         return self.engine.slots[0]
 
     def submit(self, ids: Sequence[int], *, max_tokens: int = 4) -> None:
-        prompt_ids = token_ids(list(ids))
-        request = GenerationRequest(
+        request = a_request(
+            a_prompt(ids),
             id=f"r{len(self.events)}",
-            prompt=Prompt(prompt_ids, prompt_ids, last_user=0),
             namespace=Namespace(salt=self.salt),
-            sampling=SamplingParams(),
             max_tokens=max_tokens,
-            stop=(),
-            chat=False,
-            opens_reasoning=False,
-            tools=False,
-            ignore_end=True,
-            session=None,
             arrived_s=self.clock.monotonic(),
         )
         self.scheduler.submit(request, self.events.append)

@@ -5,10 +5,8 @@ import io
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,6 +22,7 @@ from anchorline.application.verify import Damage, VerifyReport
 from anchorline.domain.errors import SettingsError, StorageUnavailable
 from anchorline.domain.stored_entry import ObjectName
 from anchorline.settings import ServeSettings
+from support.scripted_http import QuietHandler, served
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -265,31 +264,17 @@ class Script:
 def script() -> Iterator[Script]:
     script = Script()
 
-    class Handler(BaseHTTPRequestHandler):
-        def reply(self) -> None:
+    class Handler(QuietHandler):
+        def answer(self) -> None:
             script.asked.append((self.command, self.path))
             script.keys.append((self.headers["authorization"], self.headers["x-admin-key"]))
             text = script.answer if isinstance(script.answer, str) else json.dumps(script.answer)
-            self.send_response(script.status)
-            self.send_header("content-length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.reply(script.status, text)
 
-        do_GET = do_POST = reply  # noqa: N815, names of the base class
+        do_GET = do_POST = answer  # noqa: N815, names of the base class
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with served(Handler) as script.url:
         yield script
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_flush_posts_and_says_what_is_durable(script: Script) -> None:

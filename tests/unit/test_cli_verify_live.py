@@ -1,10 +1,8 @@
 """`anchorline verify --live`: what is asked of a server, what is shown, and the exit code."""
 
 import json
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NoReturn
 
 import pytest
@@ -12,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from anchorline.adapters.cli.program import CliParts, build_cli
 from anchorline.settings import ServeSettings
+from support.scripted_http import QuietHandler, served
 
 WHOLE: dict[str, object] = {
     "finished": True,
@@ -56,29 +55,13 @@ class Script:
 def script() -> Iterator[Script]:
     script = Script(answer=WHOLE)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            length = int(self.headers["content-length"])
-            script.asked.append((self.path, json.loads(self.rfile.read(length))))
-            data = json.dumps(script.answer).encode()
-            self.send_response(script.status)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:  # noqa: N802, the base's name
+            script.asked.append((self.path, json.loads(self.body())))
+            self.reply(script.status, json.dumps(script.answer))
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with served(Handler) as script.url:
         yield script
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def test_a_server_whose_state_is_right_is_exit_code_0(script: Script) -> None:

@@ -12,18 +12,18 @@ import pytest
 
 from anchorline.adapters.memory.checkable_engine import exported
 from anchorline.adapters.memory.checkable_state import Parts
-from anchorline.application.request import Decision, GenerationRequest
+from anchorline.application.request import Decision
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Tier
 from anchorline.domain.grid import Grid
 from anchorline.domain.namespace import Namespace
 from anchorline.domain.prompt import Prompt
-from anchorline.domain.sampling import SamplingParams
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.tokens import token_ids
 from anchorline.simulation.box import GRID, Box
 from anchorline.simulation.history import History
+from support.builders import a_request
 
 STEP = Grid(GRID)
 
@@ -43,18 +43,11 @@ def turn(server: History, prompt: list[int], *, max_tokens: int = 4) -> tuple[De
 
 def ask_as(server: History, prompt: Prompt, namespace: Namespace) -> Decision:
     """Ask with key ids or a namespace of its own."""
-    request = GenerationRequest(
+    request = a_request(
+        prompt,
         id=f"own {len(server.requests)}",
-        prompt=prompt,
         namespace=namespace,
-        sampling=SamplingParams(),
         max_tokens=2,
-        stop=(),
-        chat=False,
-        opens_reasoning=False,
-        tools=False,
-        ignore_end=True,
-        session=None,
         arrived_s=server.clock.monotonic(),
     )
     server.requests[request.id] = request

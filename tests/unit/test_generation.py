@@ -13,17 +13,14 @@ from anchorline.application.request import (
     Event,
     Finished,
     FinishReason,
-    GenerationRequest,
     Written,
 )
 from anchorline.domain.conversation import Piece, PieceKind
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.errors import EngineError
-from anchorline.domain.namespace import Namespace
-from anchorline.domain.prompt import Prompt
-from anchorline.domain.sampling import Logits, SamplingParams
+from anchorline.domain.sampling import Logits
 from anchorline.domain.taint_line import Gate
-from anchorline.domain.tokens import token_ids
+from support.builders import a_prompt, a_request
 
 COLD = Decision(Tier.NONE, Source.NONE, Gate.COLD, 0, 3, 0.0, 0, 0, 0)
 
@@ -40,20 +37,14 @@ class Writing:
     events: list[Event] = field(default_factory=list[Event])
 
     def __post_init__(self) -> None:
-        ids = token_ids([1, 2, 3])
-        request = GenerationRequest(
-            id="r",
-            prompt=Prompt(ids, ids),
-            namespace=Namespace(),
-            sampling=SamplingParams(),
+        request = a_request(
+            a_prompt([1, 2, 3]),
             max_tokens=self.max_tokens,
             stop=self.stop,
             chat=self.chat,
             opens_reasoning=self.opens_reasoning,
             tools=self.tools,
             ignore_end=False,
-            session=None,
-            arrived_s=0.0,
         )
         profile = CheckableEngine(window=512, grid=64, vocabulary=VOCABULARY).profile
         self.generation = Generation(
