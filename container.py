@@ -20,6 +20,7 @@ from . import __version__
 from .adapters.codec.plane_codec import PlaneCodec
 from .adapters.codec.rates import measure_rates
 from .adapters.codec.raw_codec import RawCodec
+from .adapters.gpu.device_memory import device_memory
 from .adapters.gpu.loading import find_model, load_engine
 from .adapters.gpu.model_store import ModelLocation, ModelStore
 from .adapters.http.app import create_app
@@ -44,17 +45,21 @@ from .application.disk_service import LANES, DiskService
 from .application.disk_tier import DiskLimits, DiskTier
 from .application.durability import FlushReport
 from .application.live_verify_report import VerifyMode, VerifyPolicy
+from .application.memory_pools import MemoryPools
+from .application.memory_setup import fitted, manage_caches, memory_pools
 from .application.object_store import ObjectStore
 from .application.rebuild import rebuild
+from .application.response_cache import ResponseCache
 from .application.scheduler import Limits, Scheduler
 from .application.service import Service
 from .application.verify import VerifyReport, verify
 from .domain.anchor_budget import AnchorBudget
 from .domain.codec_choice import CodecPolicy, choose_codec
 from .domain.disk_retention import Ages, Shares
-from .domain.errors import StorageError, StorageUnavailable
+from .domain.errors import RequestError, SettingsError, StorageError, StorageUnavailable
 from .domain.fingerprint import Fingerprint, fingerprint_of
 from .domain.measured_rate import BYTES_PER_S_PRIOR
+from .domain.memory_plan import LimitsWanted
 from .domain.write_guard import WriteGuard
 from .ports.block_storage import BlockStorage
 from .ports.catalog import Catalog
@@ -62,6 +67,7 @@ from .ports.clock import Clock
 from .ports.codec import Codec
 from .ports.engine import Engine
 from .ports.jobs import Jobs
+from .ports.memory import Memory
 from .ports.telemetry import Telemetry
 from .ports.tokenizer import Tokenizer
 from .settings import ServeSettings
@@ -105,16 +111,56 @@ def proved_arithmetic(settings: ServeSettings) -> str:
     return _engine(msgspec.structs.replace(settings, arith="exact"), location).profile.arithmetic
 
 
-def _limits(settings: ServeSettings) -> Limits:
+def _limits(settings: ServeSettings, engine: Engine, pools: MemoryPools) -> Limits:
     return Limits(
         queue_max=settings.queue_max,
-        anchors=AnchorBudget(
-            bytes_max=settings.anchor_bytes_max,
-            count_min=settings.anchors_min,
-            newest_kept=settings.anchors_newest,
-        ),
+        anchors=fitted(_anchor_budget(settings), pools, len(engine.slots)),
         cache_enabled=settings.cache == "on",
+        ram_bytes_max=pools.host.plan.ram_bytes_max.bytes,
     )
+
+
+def _anchor_budget(settings: ServeSettings) -> AnchorBudget:
+    return AnchorBudget(
+        bytes_max=settings.anchor_bytes_max,
+        count_min=settings.anchors_min,
+        newest_kept=settings.anchors_newest,
+    )
+
+
+def _memory_pools(
+    settings: ServeSettings, engine: Engine, memory: Memory, telemetry: Telemetry
+) -> MemoryPools:
+    """Memory with limits that are computed from what is there, but for those that are set.
+
+    Raises:
+        SettingsError: one that is set makes no sense here.
+    """
+    wanted = LimitsWanted(
+        ceiling=settings.mem_ceiling,
+        peak=settings.mem_peak,
+        slack=settings.mem_slack,
+        ram_bytes_max=settings.ram_bytes_max,
+    )
+    device = device_memory(settings.device)
+    try:
+        pools = memory_pools(engine, telemetry, memory, device, wanted, _anchor_budget(settings))
+    except RequestError as error:
+        limit = str(error.field)
+        setting = limit if limit == "ram_bytes_max" else f"mem_{limit}"
+        raise SettingsError(f"{setting} cannot be used: {error}") from error
+    for stats in pools.stats():
+        limits = stats.limits
+        _log.info(
+            "memory of the %s: %d bytes between requests (%s), %d during a prefill; %d are for "
+            "conversations that lost their slot",
+            stats.pool,
+            limits["ceiling"].bytes,
+            limits["ceiling"].why,
+            limits["peak"].bytes,
+            limits["ram_bytes_max"].bytes,
+        )
+    return pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +177,20 @@ def _verify_policy(
         return MaybeVerify(None)
     mode, idle_s = VerifyMode(settings.verify), settings.verify_idle_s or None
     return MaybeVerify(VerifyPolicy(mode, idle_s, fingerprint, MismatchLog(keep_aside)))
+
+
+def _responses(
+    settings: ServeSettings, clock: Clock, telemetry: Telemetry
+) -> ResponseCache | None:
+    """What gives answers again, if it is wanted."""
+    if not settings.response_cache_bytes:
+        return None
+    return ResponseCache(
+        clock,
+        telemetry,
+        bytes_max=settings.response_cache_bytes,
+        ttl_s=settings.response_cache_ttl,
+    )
 
 
 def _sources() -> Sources:
@@ -247,6 +307,7 @@ def _opened_disk(
             jobs,
             profile,
             engine.slots,
+            engine.copies,
             clock,
             telemetry,
             _save_policy(settings, profile.grid.step),
@@ -373,16 +434,20 @@ class Server(containers.DeclarativeContainer):
     maybe_verify = providers.Singleton(
         _verify_policy, settings, fingerprint, maybe_disk.provided.keep_aside
     )
+    memory = providers.Singleton(SystemMemory)
+    memory_pools = providers.Singleton(_memory_pools, settings, engine, memory, telemetry)
     scheduler = providers.Singleton(
         Scheduler,
         engine,
         tokenizer,
         clock,
         telemetry,
-        providers.Singleton(_limits, settings),
+        providers.Singleton(_limits, settings, engine, memory_pools),
         disk,
-        providers.Singleton(SystemMemory),
+        memory,
         maybe_verify.provided.policy,
+        providers.Singleton(_responses, settings, clock, telemetry),
+        memory_pools,
     )
     engine_thread = providers.Singleton(
         EngineThread, scheduler.provided.step, scheduler.provided.abort
@@ -397,7 +462,13 @@ class Server(containers.DeclarativeContainer):
         settings.provided.max_tokens_default,
     )
     service = providers.Singleton(
-        Service, engine.provided.profile, tokenizer, admission, scheduler, engine_thread
+        Service,
+        engine.provided.profile,
+        tokenizer,
+        admission,
+        scheduler,
+        engine_thread,
+        memory_pools,
     )
     app = providers.Singleton(
         create_app,
@@ -426,6 +497,7 @@ def build(settings: ServeSettings) -> Server:
     files = find_model(location.source).directory
     server = Server(settings=settings, location=location, files=files)
     server.app()
+    manage_caches(server.memory_pools(), server.engine(), server.scheduler())
     _log_profile(server.engine(), server.fingerprint(), settings)
     return server
 

@@ -6,7 +6,6 @@ from it.
 """
 
 import difflib
-import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -21,19 +20,12 @@ from msgspec import Meta
 from msgspec.inspect import CustomType, FloatType, IntType, LiteralType, Metadata, type_info
 from msgspec.structs import FieldInfo
 
+from .domain.byte_size import GIB, KIB, MIB, bytes_from
 from .domain.errors import SettingsError
 
 CONFIG_NAME: Final = "anchorline.toml"
 CONFIG_TABLE: Final = "serve"
 ENVIRONMENT_PREFIX: Final = "ANCHORLINE_"
-
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
-
-_DECIMAL_UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_BYTES_PER_UNIT: Final = _DECIMAL_UNITS | {"kib": KIB, "mib": MIB, "gib": GIB, "tib": 1 << 40}
-_BYTE_SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
 
 Text: TypeAlias = Annotated[str, Meta(min_length=1, extra={"allowed": "a text, not empty"})]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 31)]
@@ -123,6 +115,25 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     anchors_min: Annotated[
         int, Meta(ge=2, le=4096), _about("Cache", "anchors that are kept in any case")
     ] = 5
+    response_cache_bytes: Annotated[
+        ByteSize, Meta(ge=0), _about("Cache", "answers to give again; 0 is none")
+    ] = 0
+    response_cache_ttl: Annotated[
+        float, Meta(ge=0, le=604_800), _about("Cache", "that an answer is given again")
+    ] = 3600.0
+
+    mem_ceiling: Annotated[
+        ByteSize | None, _about("Cache", "of memory between requests [computed]")
+    ] = None
+    mem_peak: Annotated[
+        ByteSize | None, _about("Cache", "of memory during a prefill [computed]")
+    ] = None
+    mem_slack: Annotated[
+        ByteSize | None, _about("Cache", "of free blocks that are kept [computed]")
+    ] = None
+    ram_bytes_max: Annotated[
+        ByteSize | None, _about("Cache", "for state outside slots [11 GiB, or less]")
+    ] = None
 
     verify: Annotated[
         Literal["off", "on", "strict"], _about("Cache", "recompute kept state when idle")
@@ -266,19 +277,6 @@ def exposed_keys(config: Path | None = None, directory: Path = Path()) -> str | 
     if not held or not stat.S_IMODE(path.stat().st_mode) & stat.S_IROTH:
         return None
     return f"{path} holds {' and '.join(held)}, and everybody can read it; chmod o-r it"
-
-
-def bytes_from(text: str) -> int:
-    """The number of bytes that a text as `2.5GiB`, `512 MB` or `4096` stands for.
-
-    Raises:
-        ValueError: it is no such text.
-    """
-    match = _BYTE_SIZE.fullmatch(text.strip())
-    unit = match and _BYTES_PER_UNIT.get(match[2].lower())
-    if not match or not unit:
-        raise ValueError(f"{text!r} is no number of bytes")
-    return int(float(match[1]) * unit) if "." in match[1] else int(match[1]) * unit
 
 
 def _file_source(config: Path | None, directory: Path) -> _Source:

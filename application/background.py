@@ -5,6 +5,7 @@ from typing import Final
 
 from ..domain.write_guard import WriteCause
 from ..ports.clock import Clock
+from .demotion import Demotion
 from .disk_service import DiskService
 from .durability import Flush, FlushReport
 from .entry_write import Progress
@@ -18,8 +19,15 @@ copies takes about as much of it again, since there is one interpreter lock."""
 class Background:
     """Steps the writes of the tier between the pieces of requests. On the engine thread."""
 
-    def __init__(self, disk: DiskService | None, slots: Sequence[Slot], clock: Clock) -> None:
+    def __init__(
+        self,
+        disk: DiskService | None,
+        slots: Sequence[Slot],
+        clock: Clock,
+        demotion: Demotion | None = None,
+    ) -> None:
         self._disk = disk
+        self._demotion = demotion
         self._slots = slots
         self._clock = clock
         self._flushes: list[Flush] = []
@@ -48,6 +56,8 @@ class Background:
         self._resumes_s = now_s + (now_s - began_s) * (1 / SHARE_OF_REQUESTS - 1)
         if progress is Progress.DONE and idle:
             self._save_idle(disk)
+            if self._demotion is not None:
+                self._demotion.step()
         self._flushes = [flush for flush in self._flushes if not flush.step()]
         return progress is Progress.WORKED or (idle and disk.writes.pending > 0)
 

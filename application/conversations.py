@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..domain.anchor import Anchor
+from ..domain.anchor import Anchor, AnchorKind
+from ..domain.end import End
 from ..domain.entry import Role
 from ..domain.entry_succession import ANCHORS_SAVED
 from ..domain.grid import Grid
@@ -12,6 +13,8 @@ from ..domain.write_guard import WriteCause
 from .disk_tier import DiskTier
 from .entry_ids import entry_id
 from .entry_write import EntryWrite, Snapshot
+from .ram_entry import RamEntry
+from .request import NO_SLOT
 from .resident_prefix import ResidentPrefix
 from .writes import Write, Writes
 
@@ -43,6 +46,7 @@ class Conversations:
         grid: Grid,
         policy: SavePolicy,
         start_write: Callable[[int, Snapshot, PromptChain, Sequence[Anchor]], EntryWrite],
+        write_kept: Callable[[RamEntry, Snapshot, PromptChain, Sequence[Anchor]], EntryWrite],
         may_write: Callable[[WriteCause, PromptChain], bool],
     ) -> None:
         """Takes where writes go.
@@ -55,6 +59,7 @@ class Conversations:
         self._grid = grid
         self.policy = policy
         self._start_write = start_write
+        self._write_kept = write_kept
         self._may_write = may_write
 
     def must_save(self, resident: ResidentPrefix, shared: int, *, same_session: bool) -> bool:
@@ -72,14 +77,25 @@ class Conversations:
         line = resident.highest
         if line == 0:
             return False
-        chain = self._chain(resident, line)
+        return self._lacks(self._chain(resident, line), resident.end)
+
+    def is_dirty_entry(self, entry: RamEntry) -> bool:
+        """Whether memory has something that can be resumed and that the medium does not hold."""
+        stored = None if entry.stored is None else self._tier.index.entry(entry.stored)
+        if stored is not None and any(anchor.line == entry.line for anchor in stored.anchors):
+            return False
+        return self._lacks(entry.chain, entry.state.end)
+
+    def _lacks(self, chain: PromptChain, end: End | None) -> bool:
+        """Whether the medium lacks the conversation of a chain's tokens, or its end."""
+        line = chain.length
         stored = self._tier.index.entry(
             entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
         )
         # Damage may have cut the entry of these very tokens back to a lower line.
         if stored is None or stored.anchors[-1].line < line:
             return True
-        return resident.end is not None and resident.end.line == line and stored.end is None
+        return end is not None and end.line == line and stored.end is None
 
     def save(
         self, slot: int, resident: ResidentPrefix, session: str | None, cause: WriteCause
@@ -94,7 +110,7 @@ class Conversations:
             return None
         line = resident.highest
         chain = self._chain(resident, line)
-        under_way = self._under_way(slot, chain, resident)
+        under_way = self._under_way(self._writes.of_slot(slot), chain, resident.end)
         if under_way is not None:
             return under_way
         if not self._may_write(cause, chain):
@@ -119,15 +135,55 @@ class Conversations:
         self._writes.add(write)
         return write
 
-    def _under_way(self, slot: int, chain: PromptChain, resident: ResidentPrefix) -> Write | None:
+    def save_entry(self, entry: RamEntry, cause: WriteCause) -> Write | None:
+        """Begin to write what memory keeps; see `save`. The entry is lent until it is copied."""
+        if not self.is_dirty_entry(entry):
+            return None
+        chain, state = entry.chain, entry.state
+        ends = [anchor for anchor in state.anchors if anchor.kind is AnchorKind.END]
+        last = [anchor for anchor in ends if anchor.line == entry.line]
+        end = state.end if state.end is not None and state.end.line == entry.line else None
+        if last and end is None:
+            # An earlier generation's: what came after it was given up.
+            end = End(entry.line, regions=state.regions)
+        under_way = self._under_way(self._writes.of_slot(NO_SLOT), chain, end)
+        if under_way is not None:
+            return under_way
+        if not self._may_write(cause, chain):
+            return None
+        snapshot = Snapshot(
+            fingerprint=self._tier.fingerprint,
+            namespace=entry.namespace,
+            role=Role.CONVERSATION,
+            session=entry.session,
+            ids=state.ids,
+            key_ids=state.key_ids,
+            taint=state.taint,
+            end=end,
+        )
+        grid = [anchor for anchor in state.anchors if anchor.kind is AnchorKind.GRID]
+        anchors = [
+            anchor for anchor in grid[-ANCHORS_SAVED:] if not last or anchor.line < entry.line
+        ]
+        write = Write(
+            NO_SLOT, self._write_kept(entry, snapshot, chain, [*anchors, *last]), ready=True
+        )
+        entry.lent += 1
+        write.entry = entry
+        self._writes.add(write)
+        return write
+
+    def _under_way(
+        self, writes: Sequence[Write], chain: PromptChain, end: End | None
+    ) -> Write | None:
         """A write of just this conversation that nothing has cut short."""
-        for write in self._writes.of_slot(slot):
+        for write in writes:
             work = write.work
             same = work.snapshot.role is Role.CONVERSATION and work.chain.length == chain.length
             if (
                 same
                 and work.chain.key(chain.length) == chain.key(chain.length)
-                and work.snapshot.end == resident.end
+                and work.snapshot.end == end
                 and not work.dropped
                 and work.failure is None
             ):

@@ -26,14 +26,14 @@ def disk_offer(
         in_place: rows that a slot shares with the prompt, and that need not be read.
     """
     entry, anchor = found.entry, found.anchor
-    missing = [block.nbytes for block in found.blocks if block.end > in_place]
-    move_bytes = anchor.nbytes + sum(missing)
+    missing, missing_bytes = found.missing(in_place)
+    move_bytes = anchor.nbytes + missing_bytes
     offer = Offer(
         line=anchor.line,
         gate=TaintLine(entry.taint).gate(anchor.line, anchor.kind, row_invariant),
         tier=Tier.DISK,
         source=Source.HEAD if entry.role is Role.HEAD else Source.CONVERSATION,
         move_bytes=move_bytes,
-        move_seconds=rate.seconds(move_bytes, 1 + len(missing)),
+        move_seconds=rate.seconds(move_bytes, 1 + missing),
     )
     return DiskOffer(offer, found)

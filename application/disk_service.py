@@ -1,21 +1,23 @@
 """The disk tier at work: what requests resume from, and what is saved behind their backs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from ..domain.anchor import Anchor
 from ..domain.disk_index import Continuation, objects_of
-from ..domain.entry import Role
+from ..domain.entry import Role, Source, Tier
 from ..domain.entry_succession import ANCHORS_SAVED
-from ..domain.offers import usable_line
+from ..domain.offers import Offer, usable_line
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
-from ..domain.stored_entry import StoredEntry
+from ..domain.stored_entry import StoredAnchor, StoredEntry
+from ..domain.taint_line import TaintLine
 from ..domain.write_guard import WriteCause
 from ..ports import telemetry as names
 from ..ports.clock import Clock
 from ..ports.engine import EngineProfile
-from ..ports.gpu_state import SlotState
+from ..ports.gpu_state import SlotState, StateCopies
 from ..ports.jobs import Jobs
 from ..ports.telemetry import Telemetry
 from .conversations import Conversations, SavePolicy
@@ -25,12 +27,15 @@ from .disk_tier import DiskTier
 from .entry_write import EntryWrite, Medium, Progress, Snapshot
 from .heads import Heads
 from .object_store import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
+from .ram_entry import RamEntry
 from .read_queue import ReadLanes, RestoreFailed
 from .request import GenerationRequest
 from .resident_prefix import ResidentPrefix
 from .restore import Expected, Restore
+from .restore_target import RestoreTarget, SlotTarget
 from .staging import StagingPool
-from .writes import Writes
+from .write_source import EntrySource, SlotSource, WriteSource
+from .writes import Write, Writes
 
 CONVERSATION_LANES: Final = tuple(f"conversations-{number}" for number in range(6))
 """Each object waits for two syncs, and the drive is to have something to write meanwhile."""
@@ -57,6 +62,7 @@ class DiskService:
         jobs: Jobs,
         profile: EngineProfile,
         states: Sequence[SlotState],
+        copies: StateCopies,
         clock: Clock,
         telemetry: Telemetry,
         policy: SavePolicy,
@@ -71,6 +77,7 @@ class DiskService:
         self._jobs = jobs
         self._profile = profile
         self._states = states
+        self._copies = copies
         self._clock = clock
         self._telemetry = telemetry
         allocate = tier.store.storage.buffer
@@ -78,7 +85,13 @@ class DiskService:
         self._lanes = ReadLanes(tier.store, jobs, self.pool, READ_LANES, tier.fingerprints)
         self.writes = Writes(tier)
         self.conversations = Conversations(
-            tier, self.writes, profile.grid, policy, self._write_conversation, self._may_save
+            tier,
+            self.writes,
+            profile.grid,
+            policy,
+            self._write_conversation,
+            self._write_kept,
+            self._may_save,
         )
         self.heads = Heads(tier, self.writes, profile.grid, self._write_head, self._may_write_head)
         self._tidied_s = clock.monotonic()
@@ -100,6 +113,19 @@ class DiskService:
         """What stored state continues the prompt; see `DiskTier.offers`."""
         return self.tier.offers(chain, usable_line(chain.length), shared)
 
+    def promised(self, write: Write, chain: PromptChain, shared: int) -> list[Offer]:
+        """What a write under way will offer once it is durable, priced as if nothing shrank."""
+        layout, snapshot = self._profile.layout, write.work.snapshot
+        offers: list[Offer] = []
+        for line, kind in self.writes.ways(write, chain):
+            missing = max(line - shared, 0)
+            nbytes = missing * layout.row_bytes + layout.section_bytes
+            objects = -(-missing // self._profile.grid.step) + 1
+            gate = TaintLine(snapshot.taint).gate(line, kind, self._profile.row_invariant)
+            seconds = self.tier.rate.seconds(nbytes, objects)
+            offers.append(Offer(line, gate, Tier.DISK, Source.CONVERSATION, None, nbytes, seconds))
+        return offers
+
     def restore(
         self,
         continuation: Continuation,
@@ -107,14 +133,46 @@ class DiskService:
         resident: ResidentPrefix,
         request: GenerationRequest,
         shared: int,
+        vacate: Callable[[int, int], None] | None = None,
     ) -> Restore:
-        """Begin to bring stored state into a slot; end with `restored`, `failed` or `abandoned`."""
+        """Begin to bring stored state into a slot; end with `restored`, `failed` or `abandoned`.
+
+        Args:
+            vacate: called with the rows that are about to be overwritten.
+        """
         self.writes.fence(slot, 0)
         self.borrow(continuation.entry)
         prompt: Prompt = request.prompt
         expected = Expected(prompt.ids, prompt.key_ids, request.namespace, shared)
-        layout = self._profile.layout
-        return Restore(continuation, self._states[slot], resident, self._lanes, layout, expected)
+        target = SlotTarget(self._states[slot], resident, vacate)
+        return Restore(continuation, target, self._lanes, self._profile.layout, expected)
+
+    def fetch(
+        self,
+        continuation: Continuation,
+        target: RestoreTarget,
+        request: GenerationRequest,
+        shared: int,
+        also: Sequence[StoredAnchor],
+    ) -> Restore:
+        """Begin to bring stored state elsewhere; end with `fetched`, `failed` or `abandoned`.
+
+        Args:
+            shared: how many of the request's tokens may stand there already.
+            also: anchors below the continuation's that come too.
+        """
+        self.borrow(continuation.entry)
+        prompt: Prompt = request.prompt
+        expected = Expected(prompt.ids, prompt.key_ids, request.namespace, shared)
+        return Restore(continuation, target, self._lanes, self._profile.layout, expected, also)
+
+    def fetched(self, restore: Restore) -> None:
+        """It stands there, verified. How long it took says nothing of the medium: others ran."""
+        entry = restore.continuation.entry
+        self.give_back(entry)
+        self.tier.used(entry.id)
+        self.tier.counters.bytes_read += restore.bytes_read
+        self._telemetry.count(names.DISK_BYTES_READ, restore.bytes_read)
 
     def restored(self, restore: Restore, seconds: float) -> None:
         """It stands in the slot, verified."""
@@ -141,11 +199,11 @@ class DiskService:
         End with `read_whole`, `failed` or `abandoned`.
         """
         last = entry.anchors[-1]
+        block_bytes = tuple(accumulate((block.nbytes for block in entry.blocks), initial=0))
         self.borrow(entry)
         return Restore(
-            Continuation(entry, last, entry.blocks),
-            self._states[slot],
-            resident,
+            Continuation(entry, last, len(entry.blocks), block_bytes),
+            SlotTarget(self._states[slot], resident),
             self._lanes,
             self._profile.layout,
             None,
@@ -225,14 +283,22 @@ class DiskService:
     def _write_conversation(
         self, slot: int, snapshot: Snapshot, chain: PromptChain, anchors: Sequence[Anchor]
     ) -> EntryWrite:
-        return self._entry_write(slot, snapshot, chain, anchors, CONVERSATION_LANES)
+        source = SlotSource(self._states[slot], self._copies)
+        return self._entry_write(source, snapshot, chain, anchors, CONVERSATION_LANES)
+
+    def _write_kept(
+        self, entry: RamEntry, snapshot: Snapshot, chain: PromptChain, anchors: Sequence[Anchor]
+    ) -> EntryWrite:
+        source = EntrySource(entry.blocks, self._states, self._copies)
+        return self._entry_write(source, snapshot, chain, anchors, CONVERSATION_LANES)
 
     def _write_head(self, slot: int, snapshot: Snapshot, chain: PromptChain) -> EntryWrite:
-        return self._entry_write(slot, snapshot, chain, (), HEAD_LANES)
+        source = SlotSource(self._states[slot], self._copies)
+        return self._entry_write(source, snapshot, chain, (), HEAD_LANES)
 
     def _entry_write(
         self,
-        slot: int,
+        source: WriteSource,
         snapshot: Snapshot,
         chain: PromptChain,
         anchors: Sequence[Anchor],
@@ -240,7 +306,7 @@ class DiskService:
     ) -> EntryWrite:
         medium = Medium(self.tier.store, self._jobs, self.pool, lanes, self.tier.pin)
         layout = self._profile.layout
-        work = EntryWrite(snapshot, chain, layout, self._states[slot], anchors, medium)
+        work = EntryWrite(snapshot, chain, layout, source, anchors, medium)
         work.promised = self._bytes_of(chain, len(snapshot.ids), ANCHORS_SAVED + 1)
         return work
 

@@ -25,6 +25,7 @@ from .catalog_debt import CatalogDebt
 from .disk_counters import DiskCounters, Skip
 from .disk_offer import DiskOffer, disk_offer
 from .entry_accounts import bytes_together, entry_stats, holdings
+from .heirs import Heirs
 from .object_store import ObjectStore
 from .stats import DiskStats, EntryStats
 from .tolerance import Tolerance
@@ -53,6 +54,9 @@ class DiskTier:
     could not be recorded is not stored. `tidy` makes up for what could not be told or deleted.
 
     Attributes:
+        profile: of the engine whose state it keeps.
+        limits: its bounds.
+        heirs: of entries that gave their place to longer ones.
         ledger: whether something may be written now; to be told of what was not.
         rate: of the medium, to be told of what was read.
         counters: of this process, so far.
@@ -82,15 +86,16 @@ class DiskTier:
         self._catalog = catalog
         self._clock = clock
         self._telemetry = telemetry
-        self._profile = profile
+        self.profile = profile
         self.fingerprint = fingerprint
         self.fingerprints = catalog.equal_to(fingerprint)
-        self._limits = limits
+        self.limits = limits
         self._index = DiskIndex()
         self._foreign: dict[EntryId, StoredEntry] = {}
         self._in_use: Counter[EntryId] = Counter()
         self._tolerate = Tolerance(telemetry)
         self._debt = CatalogDebt(catalog, self._entry)
+        self.heirs = Heirs()
         self._unneeded = UnneededObjects(
             store.storage,
             catalog,
@@ -120,10 +125,6 @@ class DiskTier:
     def store(self) -> ObjectStore:
         return self._store
 
-    @property
-    def limits(self) -> DiskLimits:
-        return self._limits
-
     def entries(self) -> tuple[StoredEntry, ...]:
         """All entries, foreign ones included."""
         return (*self._index.entries(), *self._foreign.values())
@@ -143,7 +144,7 @@ class DiskTier:
             in_place: rows that a slot shares with the prompt, and that need not be read.
         """
         return [
-            disk_offer(found, in_place, self.rate, row_invariant=self._profile.row_invariant)
+            disk_offer(found, in_place, self.rate, row_invariant=self.profile.row_invariant)
             for found in self._index.continuations(chain, highest)
         ]
 
@@ -155,7 +156,7 @@ class DiskTier:
             fingerprint=self.fingerprint,
             bytes_used=space.used,
             bytes_free=space.free,
-            bytes_max=self._limits.shares.pool,
+            bytes_max=self.limits.shares.pool,
             entries={
                 role.value: sum(entry.role is role for entry in entries)
                 for role in (Role.HEAD, Role.CONVERSATION)
@@ -177,7 +178,7 @@ class DiskTier:
     def entry_stats(self) -> list[EntryStats]:
         """Every entry, least valuable last."""
         return entry_stats(
-            self.entries(), self._index, self.now_s(), row_invariant=self._profile.row_invariant
+            self.entries(), self._index, self.now_s(), row_invariant=self.profile.row_invariant
         )
 
     def latest_conversations(self, count: int) -> list[StoredEntry]:
@@ -237,28 +238,27 @@ class DiskTier:
     def make_room(self, role: Role, incoming_bytes: int) -> bool:
         """Let the least valuable entries go until `incoming_bytes` fit; whether they do.
 
-        The medium's own limit, and what must stay free on it, count as well.
+        The medium's own limit, and what must stay free on it, count as well. Where one cannot go,
+        or what it needed cannot be deleted, nobody who is worth more goes in its place.
         """
+        if self._held_and_room()[1] < incoming_bytes:
+            self._make_up()  # before anybody leaves for what nobody needs
         for _ in range(len(self.entries()) + 1):
-            space = self.space()
-            held, free = self._index.nbytes + bytes_together(self._foreign.values()), space.free
-            # The catalog, temporary and quarantined objects stand under the same cap.
-            pool = self._limits.shares.pool - max(space.used - held, 0)
-            if held + incoming_bytes <= pool and incoming_bytes <= free:
+            held, room = self._held_and_room()
+            if incoming_bytes <= room:
                 return True
             going = victims(
                 self._holdings(),
-                self._limits.shares,
+                self.limits.shares,
                 role,
                 incoming_bytes,
                 self.now_s(),
-                bytes_max=max(min(held + free, pool), 0),
+                bytes_max=max(held + room, 0),
             )
-            before = self.counters.evicted
-            for entry_id, why in going or ():
-                self._leave(entry_id, why)
-            if going is None or self.counters.evicted == before:
-                return going is not None and self.space().free >= incoming_bytes
+            if going is None:
+                return False
+            if not all(self._leave(entry_id, why) for entry_id, why in going):
+                break
             # Once more: an object that was damaged may free less than its entry says.
         return self.space().free >= incoming_bytes
 
@@ -292,6 +292,7 @@ class DiskTier:
         for entry_id in going:
             self._index.remove(entry_id)
         self._index.add(kept)
+        self.heirs.took(kept.id, going)
         self._delete_orphans([*replaced, *([] if same is None else [same])])
         return None
 
@@ -318,7 +319,7 @@ class DiskTier:
     def tidy(self) -> int:
         """Make up for what failed, let expired entries go, write the age down; how many went."""
         self._make_up()
-        old = expired(self._holdings(), self._limits.ages, self.now_s())
+        old = expired(self._holdings(), self.limits.ages, self.now_s())
         for entry_id in old:
             self._leave(entry_id, Left.EXPIRED)
         self._tolerate(
@@ -363,11 +364,22 @@ class DiskTier:
     def _holdings(self) -> list[Holding]:
         return holdings(self.entries(), self._index, self._in_use)
 
-    def _leave(self, entry_id: EntryId, why: Left) -> None:
+    def _held_and_room(self) -> tuple[int, int]:
+        """Bytes of all entries, and how many more may be stored; below 0 over the budget."""
+        space = self.space()
+        held = self._index.nbytes + bytes_together(self._foreign.values())
+        # The catalog, temporary and quarantined objects stand under the same cap.
+        pool = self.limits.shares.pool - max(space.used - held, 0)
+        return held, min(pool - held, space.free)
+
+    def _leave(self, entry_id: EntryId, why: Left) -> bool:
+        """Whether it has left, and what nobody needs now is deleted."""
         entry = self._entry(entry_id)
-        if entry is not None and self._forget(entry):
-            self.counters.evicted += 1
-            self._telemetry.count(names.EVICTED, labels={"reason": why.value})
+        if entry is None or not self._forget(entry):
+            return False
+        self.counters.evicted += 1
+        self._telemetry.count(names.EVICTED, labels={"reason": why.value})
+        return not self._unneeded.are_left_over(objects_of(entry))
 
     def _forget(self, entry: StoredEntry) -> bool:
         """Out of the catalog first, then the objects that only it needed."""

@@ -8,8 +8,10 @@ from ..ports.engine import Engine
 from .disk_service import DiskService
 from .figures import slot_stats
 from .generation import Generation
+from .ram_tier import RamTier
 from .recorder import Recorder
 from .request import EventSink, Failed, GenerationRequest
+from .sessions import Sessions
 from .slots import Slot, Slots
 
 
@@ -21,6 +23,8 @@ class Endings:
         engine: Engine,
         slots: Slots,
         disk: DiskService | None,
+        ram: RamTier | None,
+        sessions: Sessions,
         recorder: Recorder,
         clock: Clock,
         report_load: Callable[[], None],
@@ -33,6 +37,8 @@ class Endings:
         self._engine = engine
         self._slots = slots
         self._disk = disk
+        self._ram = ram
+        self._sessions = sessions
         self._recorder = recorder
         self._clock = clock
         self._report_load = report_load
@@ -46,6 +52,8 @@ class Endings:
         elif not generation.prefilling:
             self._keep_end(slot, generation)
         slot.running = None
+        slot.used_s = self._clock.monotonic()
+        self._sessions.ended_in(slot)
         finished = generation.close(self._clock.monotonic())
         self._recorder.finished(generation, finished)
         self._report_slot(slot)
@@ -55,6 +63,8 @@ class Endings:
         """Forget a slot's state and tell its client, if it has one."""
         self.fence(slot, 0)
         slot.resident.forget()
+        if self._ram is not None:
+            self._ram.blocks.forget(slot.index)
         generation, slot.running = slot.running, None
         if generation is not None:
             self._recorder.failed(generation.request, error)

@@ -24,7 +24,6 @@ from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.tokens import TokenIds
 from ..ports.block_storage import ByteArray
-from ..ports.gpu_state import SlotState
 from ..ports.jobs import JobHandle, Jobs, JobStatus
 from .object_store import (
     ObjectStore,
@@ -37,6 +36,7 @@ from .object_store import (
 )
 from .row_sums import RowSums
 from .staging import StagingPool
+from .write_source import WriteSource
 
 SUMS_BYTES_A_STEP: Final = 256 << 20
 """Rows whose sums one step takes, before anchors are copied: tens of milliseconds on a CPU."""
@@ -116,7 +116,7 @@ class EntryWrite:
         snapshot: Snapshot,
         chain: PromptChain,
         layout: Layout,
-        state: SlotState,
+        source: WriteSource,
         anchors: Sequence[Anchor],
         medium: Medium,
     ) -> None:
@@ -124,15 +124,16 @@ class EntryWrite:
 
         Args:
             chain: over the snapshot's key ids.
+            source: where its bytes are taken from.
             anchors: copies that stay alive until `copied`; none above the snapshot's ids.
         """
         self.snapshot = snapshot
         self.chain = chain
         self._layout = layout
-        self._state = state
+        self._source = source
         self._medium = medium
         self._spans = list(chain.grid.chunks(0, len(snapshot.ids)))
-        self._sums = RowSums(state, layout, self._spans)
+        self._sums = RowSums(source, layout, self._spans)
         # An anchor that stands on no block's last row cannot be offered.
         self._anchors = [anchor for anchor in anchors if self._sums.ends_at(anchor.line)]
         self._blocks: list[tuple[ObjectName, Span]] = []
@@ -161,15 +162,11 @@ class EntryWrite:
         """Whether everything is durable, or has failed."""
         return self.copied and not self._pending
 
-    def continues(self, chain: PromptChain) -> int:
-        """The highest line at which this entry will continue a prompt; 0 if it will not."""
-        lines = {line for _, line, _ in self._kept} | {anchor.line for anchor in self._anchors}
-        shared = [
-            line
-            for line in lines
-            if line < chain.length and chain.key(line) == self.chain.key(line)
-        ]
-        return max(shared, default=0)
+    @property
+    def anchors(self) -> set[tuple[int, AnchorKind]]:
+        """The lines and kinds of those that it will have, as far as is known now."""
+        written = {(line, kind) for _, line, kind in self._kept}
+        return written | {(anchor.line, anchor.kind) for anchor in self._anchors}
 
     def step(self) -> Progress:
         """Copy one object out, if a buffer is free, or find out what it stands on."""
@@ -189,7 +186,7 @@ class EntryWrite:
         return True
 
     def add_anchor(self, anchor: Anchor) -> bool:
-        """Write one more anchor, whose sections stand in place right now; whether there was room.
+        """Write one more anchor; whether there was room.
 
         For anchors that are taken while a prefill runs: they are copied before the next chunk.
         """
@@ -259,7 +256,7 @@ class EntryWrite:
         # Anchors first: the copies they are taken from live shorter than rows.
         if self._anchors:
             anchor = self._anchors.pop(0)
-            with_sections_of(self._state, anchor, lambda: self._write_sections(anchor, buffer))
+            self._write_sections(anchor, buffer)
         else:
             self._write_rows(self._spans.pop(0), buffer)
         return True
@@ -274,12 +271,12 @@ class EntryWrite:
             return
         if self._layout.views:
             specs = row_parts(self._layout.views, len(span))
-            self._state.export_rows(span, part_views(buffer, specs))
+            self._source.export_rows(span, part_views(buffer, specs))
         self._submit(draft, name, buffer)
 
     def _write_sections(self, anchor: Anchor, buffer: ByteArray) -> None:
         specs = section_parts(self._layout.sections)
-        sums = self._state.section_sums()
+        sums = self._source.section_sums(anchor)
         grid = self.chain.grid
         below = anchor.line - 1
         span = Span(grid.floor(below) if below >= 0 else 0, anchor.line)
@@ -295,7 +292,7 @@ class EntryWrite:
             self._medium.pool.release(buffer)
             return
         if self._layout.sections:
-            self._state.export_sections(part_views(buffer, specs))
+            self._source.export_sections(anchor, part_views(buffer, specs))
         self._submit(draft, name, buffer)
 
     def _draft(
@@ -365,16 +362,3 @@ class EntryWrite:
         self.failure = self.failure or error
         self._spans.clear()
         self._anchors.clear()
-
-
-def with_sections_of(state: SlotState, anchor: Anchor, act: Callable[[], None]) -> None:
-    """Run `act` while an anchor's sections stand in place, and put back what stood there."""
-    line = state.length
-    before = state.capture_sections()
-    state.restore_sections(anchor.handle)
-    try:
-        act()
-    finally:
-        state.restore_sections(before)
-        state.release_sections(before)
-        state.resume_at(line)

@@ -1,15 +1,20 @@
 """Figures of the cache, as plain values."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..domain.anchor_budget import AnchorBudget
 from ..domain.entry import Role, Tier
+from ..domain.taint_line import TaintLine
+from ..ports.clock import Clock
 from ..ports.engine import Engine
 from .disk_service import DiskService
 from .live_verify import LiveVerifier
+from .ram_tier import RamTier
 from .recorder import Recorder
+from .response_cache import ResponseCache
 from .slots import Slot, Slots
-from .stats import CacheStats, EntryStats, SlotStats
+from .stats import CacheStats, EntryStats, RamStats, SlotStats
 
 
 def cache_stats(
@@ -18,7 +23,9 @@ def cache_stats(
     anchors: AnchorBudget,
     recorder: Recorder,
     disk: DiskService | None,
+    ram: RamTier | None,
     verifier: LiveVerifier | None,
+    responses: ResponseCache | None,
     *,
     queued: int,
     running: int,
@@ -42,24 +49,31 @@ def cache_stats(
         tokens_reread=recorder.tokens_reread,
         last=tuple(recorder.last),
         disk=None if disk is None else disk.tier.stats(disk.writes.pending),
+        ram=None if ram is None else ram_stats(ram),
         verify=None if verifier is None else verifier.stats(),
         arithmetic=profile.arithmetic,
+        responses=None if responses is None else responses.stats(),
     )
 
 
 def slot_stats(engine: Engine, slot: Slot) -> SlotStats:
     """What one slot holds."""
     resident = slot.resident
-    _, anchor_bytes = engine.slots[slot.index].captured()
     return SlotStats(
         slot=slot.index,
         length=resident.length,
         taint=resident.taint.line,
         anchors=tuple(anchor.line for anchor in resident.anchors),
         end=None if resident.end is None else resident.end.line,
-        anchor_bytes=anchor_bytes,
+        anchor_bytes=anchor_bytes(engine, slot),
         busy=not slot.idle,
     )
+
+
+def anchor_bytes(engine: Engine, slot: Slot) -> int:
+    """Bytes of the copies of sections that a slot can be resumed from."""
+    copies = slot.resident.kept + (slot.resident.end_anchor is not None)
+    return copies * engine.profile.layout.section_bytes
 
 
 def resident_entries(engine: Engine, slots: Sequence[Slot]) -> list[EntryStats]:
@@ -72,8 +86,7 @@ def resident_entries(engine: Engine, slots: Sequence[Slot]) -> list[EntryStats]:
         if last is None:
             continue
         gate = resident.taint.gate(last.line, last.kind, engine.profile.row_invariant)
-        _, copies = engine.slots[slot.index].captured()
-        held = resident.length * layout.row_bytes + copies
+        held = resident.length * layout.row_bytes + anchor_bytes(engine, slot)
         found.append(
             EntryStats(
                 id=f"slot-{slot.index}",
@@ -86,6 +99,52 @@ def resident_entries(engine: Engine, slots: Sequence[Slot]) -> list[EntryStats]:
                 age_s=0.0,
                 gate=gate.value,
                 session=slot.session,
+                foreign=False,
+            )
+        )
+    return found
+
+
+def ram_stats(ram: RamTier) -> RamStats:
+    """The tier in memory."""
+    moves, counts = ram.blocks.counts, ram.counts
+    return RamStats(
+        bytes_used=ram.nbytes,
+        bytes_max=ram.bytes_max,
+        entries=dict(Counter(entry.role.value for entry in ram.entries)),
+        kept=counts.kept,
+        restored=counts.restored,
+        superseded=counts.superseded,
+        evicted=counts.evicted,
+        demoted=counts.demoted,
+        cut=counts.cut,
+        collisions=counts.collisions,
+        blocks_captured=moves.captured,
+        blocks_restored=moves.restored,
+        blocks_swapped=moves.swapped,
+        blocks_lost=moves.lost,
+        bytes_per_s=ram.rate.bytes_per_s,
+    )
+
+
+def ram_entries(ram: RamTier, engine: Engine, clock: Clock) -> list[EntryStats]:
+    """What memory keeps."""
+    now_s, found = clock.monotonic(), list[EntryStats]()
+    for entry in ram.entries:
+        last = entry.state.anchors[-1]
+        gate = TaintLine(entry.state.taint).gate(last.line, last.kind, engine.profile.row_invariant)
+        found.append(
+            EntryStats(
+                id=str(entry.id),
+                role=entry.role.value,
+                tier=Tier.RAM.value,
+                tokens=entry.line,
+                bytes_alone=ram.bytes_alone(entry),
+                bytes_all=ram.bytes_all(entry),
+                hits=entry.hits,
+                age_s=now_s - entry.last_used_s,
+                gate=gate.value,
+                session=entry.session,
                 foreign=False,
             )
         )

@@ -21,6 +21,7 @@ from ..ports.clock import Clock
 from ..ports.engine import Engine
 from ..ports.telemetry import Telemetry
 from .disk_service import DiskService
+from .held_sections import HeldSections
 from .live_verify_cold import Spare, exported_rows, first_row
 from .live_verify_report import (
     Found,
@@ -109,25 +110,31 @@ class LiveVerifier:
         clock: Clock,
         telemetry: Telemetry,
         policy: VerifyPolicy,
+        sections: HeldSections,
         forget: Callable[[Slot], object],
+        found: Callable[[], None],
         serve_cold: Callable[[], None],
     ) -> None:
         """Takes what is to be verified, and an engine with one more slot than requests get.
 
         Args:
             slots: those that requests get.
+            sections: of the engine.
             forget: makes an idle slot drop what it holds.
+            found: told of every mismatch: answers may have come of that state.
             serve_cold: from then on no request resumes from anything.
         """
         self._engine = engine
         self._slots = slots
         spare = engine.slots[len(slots)]
-        self._spare = Spare(len(slots), spare, ResidentPrefix(spare, engine.profile, SPARE_ANCHORS))
+        resident = ResidentPrefix(spare, engine.profile, SPARE_ANCHORS, sections)
+        self._spare = Spare(len(slots), spare, resident)
         self._disk = disk
         self._clock = clock
         self._telemetry = telemetry
         self._policy = policy
         self._forget = forget
+        self._tell_found = found
         self._serve_cold = serve_cold
         self._calls: deque[_Call] = deque()
         self._sample: _Sample | None = None
@@ -284,6 +291,7 @@ class LiveVerifier:
         )
         dump = policy.sink(mismatch)
         found = found_of(mismatch, dump)
+        self._tell_found()
         subject.distrust(located, f"verified: {found.kind} of {found.part} at line {found.line}")
         self._mismatches[found.kind] = self._mismatches.get(found.kind, 0) + 1
         labels = {"tier": found.tier, "kind": found.kind}

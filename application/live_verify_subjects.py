@@ -19,11 +19,10 @@ from ..domain.stored_entry import ObjectName, StoredEntry
 from ..domain.taint_line import Gate
 from ..domain.tokens import TokenIds
 from ..ports.engine import Engine, EngineProfile
-from ..ports.gpu_state import ByteBuffers, SlotState
+from ..ports.gpu_state import ByteBuffers, SlotState, StateCopies
 from .disk_service import DiskService
-from .entry_write import Progress, with_sections_of
+from .entry_write import Progress
 from .live_verify_cold import Reference, Spare, cold_spans, departing, exported_rows, recompute
-from .live_verify_seals import PartSums
 from .read_queue import RestoreFailed
 from .resident_prefix import ResidentPrefix
 from .slots import Slot
@@ -114,7 +113,7 @@ class ResidentSubject:
                 part = departing(sealed, state.row_sums(span))
                 yield _difference(Kind.PRESERVED_ROWS, span.end, part, span.start)
         reference = Reference(self.ids)
-        yield from _reference(reference, resident, state, self._profile)
+        yield from _reference(reference, resident, state, self._profile, engine.copies)
         yield from recompute(engine, spare, reference)
 
     def rows(self, span: Span) -> ByteBuffers | None:
@@ -153,7 +152,7 @@ class StoredSubject:
         self.namespace = spare.resident.namespace
         self.ids = spare.resident.ids.copy()
         reference = Reference(self.ids)
-        yield from _reference(reference, spare.resident, spare.state, self._profile)
+        yield from _reference(reference, spare.resident, spare.state, self._profile, engine.copies)
         spare.resident.forget()
         yield from recompute(engine, spare, reference)
 
@@ -211,7 +210,11 @@ class StoredSubject:
 
 
 def _reference(
-    reference: Reference, resident: ResidentPrefix, state: SlotState, profile: EngineProfile
+    reference: Reference,
+    resident: ResidentPrefix,
+    state: SlotState,
+    profile: EngineProfile,
+    copies: StateCopies,
 ) -> Generator[Difference | None]:
     """Take the sums of what a cold prefill must give again; hold the rest against its seals.
 
@@ -223,7 +226,7 @@ def _reference(
     for anchor in _anchors_of(resident):
         if anchor not in _anchors_of(resident):
             continue  # it had to make room meanwhile
-        found = _sums_of(state, anchor)
+        found = copies.section_sums(anchor.handle)
         sealed = None if seals is None else seals.of_anchor(anchor)
         gate = taint.gate(anchor.line, anchor.kind, profile.row_invariant)
         if gate is Gate.BITWISE:
@@ -241,13 +244,6 @@ def _reference(
 def _anchors_of(resident: ResidentPrefix) -> tuple[Anchor, ...]:
     end = resident.end_anchor
     return resident.anchors if end is None else (*resident.anchors, end)
-
-
-def _sums_of(state: SlotState, anchor: Anchor) -> PartSums:
-    """The sums of a copy of the sections, as they come to stand in place."""
-    found: list[PartSums] = []
-    with_sections_of(state, anchor, lambda: found.append(state.section_sums()))
-    return found[0]
 
 
 def _difference(

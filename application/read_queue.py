@@ -21,6 +21,10 @@ from .placed_block import PlacedBlock, is_raw
 from .staged_read import StagedRead
 from .staging import StagingPool
 
+STAGED_MODEST: Final = 2
+"""Staging buffers that a read holds for which nobody waits yet: one is filled while the other is
+imported, and all others are left to requests and to writes."""
+
 BLOCKS_AHEAD: Final = 8
 """Blocks whose rows lanes may be bringing in at one time: enough that none of them ever waits for
 the engine thread, which has forwards of others to run between two steps."""
@@ -61,6 +65,7 @@ class ReadQueue:
 
     Attributes:
         reads: what has been asked for and not been taken, oldest first.
+        modest: nobody waits for it yet: it holds no more than `STAGED_MODEST` buffers.
     """
 
     def __init__(
@@ -71,18 +76,21 @@ class ReadQueue:
         layout: Layout,
         *,
         places: bool,
+        modest: bool = False,
     ) -> None:
         """Takes what to read, in the order in which it is to be taken; reads nothing yet.
 
         Args:
             begins: the first row of each block, by its end.
             places: whether lanes may bring in rows by themselves.
+            modest: see there.
         """
         self._left = deque(sources)
         self._begins = begins
         self._lanes = lanes
         self._layout = layout
         self._places = places
+        self.modest = modest
         self._turn = 0
         self.reads: deque[StagedRead | PlacedBlock] = deque()
 
@@ -168,7 +176,7 @@ class ReadQueue:
         return last
 
     def give_up(self) -> None:
-        """Stop; on return no lane writes to the slot, and all buffers have come back."""
+        """Stop; on return no lane brings in anything, and all buffers have come back."""
         self._left.clear()
         while self.reads:
             self.reads.popleft().give_up()
@@ -189,10 +197,13 @@ class ReadQueue:
     def _spares_a_buffer(self) -> bool:
         """Whether one is left for a block that may turn out to be compressed, and comes first."""
         admitted = all(isinstance(read, StagedRead) or read.placing for read in self.reads)
-        return admitted or self._lanes.pool.left > 1
+        return admitted or (not self.modest and self._lanes.pool.left > 1)
 
     def _staged(self, source: StoredBlock | StoredAnchor) -> StagedRead | None:
         lanes = self._lanes
+        held = sum(isinstance(read, StagedRead) for read in self.reads)
+        if self.modest and held >= STAGED_MODEST:
+            return None
         submit = self._submit_short if self._places else self._submit
         try:
             return StagedRead.begun(source, lanes.store, lanes.pool, lanes.jobs, submit)

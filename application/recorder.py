@@ -3,8 +3,8 @@
 from collections import deque
 from typing import Final
 
+from ..domain.entry import Tier
 from ..domain.errors import AnchorlineError
-from ..domain.taint_line import Gate
 from ..ports import telemetry as names
 from ..ports.memory import Memory
 from ..ports.telemetry import Telemetry
@@ -37,20 +37,14 @@ class Recorder:
 
     def started(self, generation: Generation) -> None:
         """A prefill is about to start at the line of its decision."""
-        decision = generation.decision
-        source, labels = decision.source.value, _tier_and_source(decision)
-        self.requests += 1
-        self.last.append(RequestStats(generation.request.id, decision))
-        if decision.gate is Gate.COLD:
-            self.misses += 1
-            self._telemetry.count(names.MISSES)
-        else:
-            self.hits[source] = self.hits.get(source, 0) + 1
-            self._telemetry.count(names.HITS, labels=labels)
-        self.tokens_cached[source] = self.tokens_cached.get(source, 0) + decision.cached
-        self._telemetry.count(names.TOKENS_CACHED, decision.cached, labels)
+        self._decided(generation.request, generation.decision)
         queued_s = generation.marks.started_s - generation.marks.arrived_s
         self._telemetry.observe(names.QUEUE_SECONDS, queued_s)
+
+    def replayed(self, request: GenerationRequest, finished: Finished) -> None:
+        """A request was given the answer of an equal one: nothing was forwarded, or sampled."""
+        self._decided(request, finished.decision)
+        self._told(request, finished)
 
     def token(self, seconds: float) -> None:
         """A token came this long after the one before it."""
@@ -63,18 +57,13 @@ class Recorder:
 
     def finished(self, generation: Generation, finished: Finished) -> None:
         """The last event was sent."""
-        decision, reason = generation.decision, finished.reason
-        self._telemetry.count(names.REQUESTS, labels={"outcome": reason.value})
         forwarded = generation.forwarded_of_prompt
         self.tokens_reread += forwarded
         self._telemetry.count(names.TOKENS_REREAD, forwarded)
         self._telemetry.count(names.TOKENS_GENERATED, finished.usage.completion)
-        if reason is FinishReason.CANCELLED and generation.prefilling:
+        if finished.reason is FinishReason.CANCELLED and generation.prefilling:
             self._telemetry.count(names.PREFILLS_CANCELLED)
-        if generation.sampled:
-            tier = {"tier": decision.tier.value}
-            self._telemetry.observe(names.TTFT_SECONDS, finished.timings.ttft_s, tier)
-        self._telemetry.journal(self._journal_row(generation, finished))
+        self._told(generation.request, finished)
 
     def failed(self, request: GenerationRequest, error: AnchorlineError) -> None:
         """A request ended with an error."""
@@ -118,12 +107,34 @@ class Recorder:
             for kind in ("allocated", "reserved", "available", "total"):
                 self._telemetry.gauge(names.MEMORY_BYTES, getattr(use, kind), {"kind": kind})
 
-    def _journal_row(self, generation: Generation, finished: Finished) -> dict[str, object]:
-        decision, timings, usage = generation.decision, finished.timings, finished.usage
+    def _decided(self, request: GenerationRequest, decision: Decision) -> None:
+        """It is known where a request starts."""
+        source, labels = decision.source.value, _tier_and_source(decision)
+        self.requests += 1
+        self.last.append(RequestStats(request.id, decision))
+        if decision.tier is Tier.NONE:
+            self.misses += 1
+            self._telemetry.count(names.MISSES)
+        else:
+            self.hits[source] = self.hits.get(source, 0) + 1
+            self._telemetry.count(names.HITS, labels=labels)
+        self.tokens_cached[source] = self.tokens_cached.get(source, 0) + decision.cached
+        self._telemetry.count(names.TOKENS_CACHED, decision.cached, labels)
+
+    def _told(self, request: GenerationRequest, finished: Finished) -> None:
+        """A request's last event was sent."""
+        self._telemetry.count(names.REQUESTS, labels={"outcome": finished.reason.value})
+        if finished.usage.completion:
+            tier = {"tier": finished.decision.tier.value}
+            self._telemetry.observe(names.TTFT_SECONDS, finished.timings.ttft_s, tier)
+        self._telemetry.journal(self._journal_row(request, finished))
+
+    def _journal_row(self, request: GenerationRequest, finished: Finished) -> dict[str, object]:
+        decision, timings, usage = finished.decision, finished.timings, finished.usage
         return {
-            "request": generation.request.id,
+            "request": request.id,
             "model": self._model,
-            "session": generation.request.session or "",
+            "session": request.session or "",
             "slot": decision.slot,
             "prompt": usage.prompt,
             "cached": decision.cached,

@@ -8,7 +8,7 @@ last event, `Finished` or `Failed`. A request that is cancelled finishes with th
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ..domain.conversation import Piece
 from ..domain.entry import Source, Tier
@@ -65,6 +65,10 @@ class FinishReason(enum.Enum):
     """Nobody waits for it any more."""
 
 
+NO_SLOT: Final = -1
+"""The slot of a request that none served: its answer had been given before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A way to start that was not taken, and why."""
@@ -82,7 +86,7 @@ class Decision:
         cached: the line the prefill started at: prompt tokens that needed no forward.
         reread: prompt tokens that were forwarded.
         restore_s: seconds spent on moving state before the prefill.
-        slot: the slot that served it.
+        slot: the slot that served it, or `NO_SLOT`.
         shared: how many leading tokens the prompt shares with what the slot held.
         resident: how many tokens the slot held.
         nearest: the highest grid line up to which some stored sequence is the prompt's; 0 without

@@ -8,12 +8,13 @@ prefill passes them and once where a generation ends.
     anchors       |       |       |       |                        grid, from prefill chunks
     end                                              |             one, from the last generation
 
-Where arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors
-also where decode passes a grid line, where a prompt ended, and where earlier generations ended.
-They are few, and never displace the newest anchors of a prefill.
+The end before the newest one stays as an anchor: a helper's request that goes on from a
+conversation and leaves it alone, or an edit of the last question, costs no answer again. Where
+arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors also
+where decode passes a grid line, where a prompt ended, and where some more generations ended. They
+are few, and never displace the newest anchors of a prefill.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -30,47 +31,15 @@ from ..domain.taint_line import TaintLine, Writer
 from ..domain.tokens import TokenIds, common_prefix
 from ..ports.engine import EngineProfile
 from ..ports.gpu_state import GpuState
+from .held_sections import HeldSections
+from .kept_state import AdoptedState, KeptState, Survey
 from .live_verify_seals import Seals
+
+KEPT_ANCHORS_MAX: Final = 12
+"""Of an entry in memory, beside its end's: the newest four, and eight spread over the rest."""
 
 REGIONS_MAX: Final = 256
 """Generations whose spans are remembered; the oldest go first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What a slot can do for a prompt.
-
-    Attributes:
-        shared: how many leading tokens they have in common; 0 across namespaces.
-        offers: verified, usable ways to start.
-        unusable: anchors that lie above `shared`, or that leave no token to forward.
-    """
-
-    shared: int
-    offers: tuple[Offer, ...]
-    unusable: tuple[Anchor, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class AdoptedState:
-    """A state that was brought into a slot from elsewhere.
-
-    Attributes:
-        ids: all of its tokens, as the model read them.
-        key_ids: the same as caches compare them.
-        taint: rows from here on were not written by a cold grid prefill.
-        end: of the generation that stopped at its line; None for a grid line.
-    """
-
-    ids: TokenIds
-    key_ids: TokenIds
-    namespace: Namespace
-    taint: int
-    end: End | None
-
-    @property
-    def line(self) -> int:
-        return len(self.ids)
 
 
 class ResidentPrefix:
@@ -90,16 +59,23 @@ class ResidentPrefix:
         state: GpuState,
         profile: EngineProfile,
         budget: AnchorBudget,
+        sections: HeldSections,
         seals: Seals | None = None,
     ) -> None:
-        """Takes an empty slot."""
+        """Takes an empty slot.
+
+        Args:
+            sections: of the engine: what entries hold of this slot's copies is not given back.
+        """
         self._state = state
+        self._sections = sections
         self.seals = seals
         self.changes = 0
         self._profile = profile
         self._grid = profile.grid
         self._capacity = budget.capacity(profile.layout.section_bytes)
         self._newest_kept = budget.newest_kept
+        self._extras_max = budget.newest_kept if profile.row_invariant else 1
         self._pinned = pin_lines(profile.grid)
         self._junctions: set[int] = set()
         self._ids = np.zeros(profile.window, dtype=np.uint32)
@@ -157,6 +133,11 @@ class ResidentPrefix:
     def highest(self) -> int:
         """The highest line it can be resumed at; 0 if at none."""
         return max([0, *self._anchors, 0 if self._end is None else self._end.line])
+
+    @property
+    def lines(self) -> list[int]:
+        """Where it can be resumed, ascending."""
+        return sorted({anchor.line for anchor in self._all_anchors()})
 
     @property
     def key_ids(self) -> TokenIds:
@@ -220,7 +201,7 @@ class ResidentPrefix:
         tainted = self._taint.line
         self._cut(line)
         for have in [have for have in self._anchors if tainted < have <= taint]:
-            self._state.release_sections(self._anchors.pop(have).handle)
+            self._sections.release(self._anchors.pop(have).handle)
 
     def adopt(self, state: AdoptedState) -> None:
         """Rows and sections of `state` stand in place now, imported and verified.
@@ -239,10 +220,65 @@ class ResidentPrefix:
             if self._grid.has(line) and line not in self._anchors:
                 self._take_anchor(line)
         else:
-            self._end_buffer = self._state.capture_sections(self._end_buffer)
+            self._end_buffer = self._sections.capture(self._state, self._end_buffer)
             self._end, self._regions = state.end, state.end.regions
             self._seal(AnchorKind.END, line)
         self._state.resume_at(line)
+
+    def kept_state(self, line: int) -> KeptState:
+        """What is known of the conversation up to a line at which it has an anchor.
+
+        With the newest anchors, and from the rest those that are spread over it.
+        """
+        grid = [anchor.line for anchor in self._standing() if anchor.line <= line]
+        while len(grid) > KEPT_ANCHORS_MAX:
+            grid.remove(line_to_drop(grid, self._newest_kept, self._pinned, self._junctions))
+        anchors = [
+            anchor
+            for anchor in self._all_anchors()
+            if anchor.kind is AnchorKind.END or anchor.line in grid
+        ]
+        whole = KeptState(
+            ids=self._ids[: self.highest].copy(),
+            key_ids=self._key_ids[: self.highest].copy(),
+            namespace=self._namespace,
+            taint=min(self._taint.line, self.highest),
+            anchors=tuple(sorted(anchors, key=lambda anchor: anchor.line)),
+            end=None if self.end_anchor is None else self._end,
+            regions=self._regions,
+        )
+        return whole.below(line)
+
+    def take(self, kept: KeptState) -> None:
+        """The rows of a kept state stand in place again, in a slot that has forgotten all else.
+
+        Its copies of sections are shared with whoever keeps it. Follow with `begin`.
+        """
+        assert self._length == 0, "a slot that holds something else"
+        self.changes += 1
+        self._ids[: kept.line] = kept.ids
+        self._key_ids[: kept.line] = kept.key_ids
+        self._length = kept.line
+        self._taint = TaintLine(kept.taint)
+        self._namespace = kept.namespace
+        self._regions = kept.regions
+        for anchor in kept.anchors:
+            self._share(anchor, kept)
+
+    def _share(self, anchor: Anchor, kept: KeptState) -> None:
+        handle = self._sections.hold(anchor.handle)
+        is_end = anchor.kind is AnchorKind.END
+        if is_end and kept.end is not None and anchor.line == kept.end.line:
+            if self._end_buffer is not None:
+                self._sections.release(self._end_buffer)
+            self._end, self._end_buffer = kept.end, handle
+        else:
+            self._anchors[anchor.line] = anchor
+            if is_end or not self._grid.has(anchor.line):
+                self._extra[anchor.line] = True
+        if self.seals is not None:
+            self._state.restore_sections(handle)
+            self._seal(anchor.kind, anchor.line)
 
     def adopt_anchor(self, line: int) -> None:
         """The sections in place are of grid line `line`, below what will be adopted next."""
@@ -288,13 +324,30 @@ class ResidentPrefix:
         if not self._state.trim(self._length):
             self._end = None
             return False
-        if self._profile.row_invariant:
-            self._keep_earlier_end()
-        self._end_buffer = self._state.capture_sections(self._end_buffer)
+        self._keep_earlier_end()
+        self._end_buffer = self._sections.capture(self._state, self._end_buffer)
         self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
         self._regions = self._regions[-REGIONS_MAX:]
         self._end = End(self._length, regions=self._regions)
         self._seal(AnchorKind.END, self._length)
+        return True
+
+    def thin(self, count: int) -> int:
+        """Give up to so many anchors back, but for the newest ones; how many went."""
+        dropped = 0
+        while dropped < count and len(self._anchors) > self._newest_kept:
+            self._drop(self._lowest_extra() or self._line_to_drop())
+            dropped += 1
+        self.changes += dropped > 0
+        return dropped
+
+    def drop_end(self) -> bool:
+        """Give the copy of the newest end back: the next turn resumes below it."""
+        if self._end_buffer is None:
+            return False
+        self._sections.release(self._end_buffer)
+        self._end, self._end_buffer = None, None
+        self.changes += 1
         return True
 
     def forget(self) -> None:
@@ -349,12 +402,12 @@ class ResidentPrefix:
             raise AssertionError(f"the anchor at {line} should have gone before its rows did")
         while len(self._anchors) >= self._capacity:
             self._drop(self._lowest_extra() or self._line_to_drop(line))
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
         self._seal(AnchorKind.GRID, line)
 
     def _take_extra(self, line: int, *, boundary: bool) -> None:
         self._make_room_for_extra()
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._state.capture_sections())
+        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
         self._extra[line] = boundary
         self._seal(AnchorKind.GRID, line)
 
@@ -369,7 +422,7 @@ class ResidentPrefix:
         self._end_buffer = None
 
     def _make_room_for_extra(self) -> None:
-        if len(self._extra) >= self._newest_kept:
+        if len(self._extra) >= self._extras_max:
             self._drop(min(self._extra, key=lambda line: (self._extra[line], line)))
         while len(self._anchors) >= self._capacity:
             self._drop(self._lowest_extra() or self._line_to_drop())
@@ -387,7 +440,7 @@ class ResidentPrefix:
 
     def _drop(self, line: int) -> None:
         self._extra.pop(line, None)
-        self._state.release_sections(self._anchors.pop(line).handle)
+        self._sections.release(self._anchors.pop(line).handle)
 
     def _seal(self, kind: AnchorKind, line: int) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""

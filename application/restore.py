@@ -1,4 +1,4 @@
-"""Bringing a stored state into a slot: read ahead, verify, import, verify where it stands.
+"""Bringing a stored state in: read ahead, verify, import, verify where it stands.
 
 Where rows stand in the processor's own memory, lanes bring them straight there once the engine
 thread has found the block's header to be of the right tokens. Everything else is read by lanes into
@@ -26,12 +26,13 @@ from ..domain.prefix_key import extend, root_key
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.sums import Sums
 from ..domain.tokens import TokenIds, token_ids
-from ..ports.gpu_state import RowsPlace, SlotState
+from ..ports.gpu_state import ByteBuffers, RowsPlace
 from .entry_write import Progress
+from .kept_state import AdoptedState
 from .object_store import EMPTY_PART, StoredState
 from .placed_block import PlacedBlock
 from .read_queue import ReadLanes, ReadQueue, RestoreFailed, collect, raise_failed
-from .resident_prefix import AdoptedState, ResidentPrefix
+from .restore_target import RestoreTarget
 from .staged_read import StagedRead
 
 
@@ -40,7 +41,7 @@ class Expected:
     """The tokens a restored state must be of.
 
     Attributes:
-        shared: how many of them stand in the slot already.
+        shared: how many of them may stand where it is brought to already.
     """
 
     ids: TokenIds
@@ -50,13 +51,12 @@ class Expected:
 
 
 class Restore:
-    """One stored state on its way into a slot. All methods are called on the engine thread."""
+    """One stored state on its way in. All methods are called on the engine thread."""
 
     def __init__(
         self,
         continuation: Continuation,
-        state: SlotState,
-        resident: ResidentPrefix,
+        target: RestoreTarget,
         lanes: ReadLanes,
         layout: Layout,
         expected: Expected | None,
@@ -70,12 +70,13 @@ class Restore:
                 their chain of keys has been recomputed.
         """
         self._continuation = continuation
-        self._state = state
-        self._resident = resident
+        self._target = target
         self._lanes = lanes
         self._layout = layout
         self._expected = expected
         self._also = sorted(also, key=lambda anchor: anchor.line)
+        self._missing = deque(continuation.blocks)
+        self._modest = target.modest
         self._queue = ReadQueue((), {}, lanes, layout, places=False)
         self._ids: list[TokenIds] = []
         self._key_ids: list[TokenIds] = []
@@ -91,50 +92,57 @@ class Restore:
     def continuation(self) -> Continuation:
         return self._continuation
 
-    def step(self, *, wait: bool) -> Progress:
+    def step(self, *, wait: bool, read_on: bool = True) -> Progress:
         """Import one object, if it has been read.
 
         Args:
             wait: block until the oldest read has ended.
+            read_on: False asks for nothing more: what is under way is taken, and no buffer is held
+                for long.
 
         Raises:
-            RestoreFailed: what stands in the slot above what it shared before is given up.
+            RestoreFailed: what stands there above what was shared before is given up.
+            NoRoom: the target cannot take it.
         """
-        if not self._started:
-            self._start()
+        if not self._started and not self._start():
+            return Progress.WORKED
         try:
-            self._queue.read_ahead()
+            if read_on:
+                self._queue.read_ahead()
             self._queue.admit(self._place_of)
             if self._queue.reads:
                 return self._step_reads(wait=wait)
         except BaseException:
-            self.abandon()  # above all, no lane writes to the slot any more
+            self.abandon()  # above all, no lane writes to the target any more
             raise
         if not self._queue.empty:
             return Progress.WAITING
         self._adopt()
         return Progress.DONE
 
-    def abandon(self) -> None:
-        """Stop; on return no lane writes to the slot, and all buffers have come back."""
-        self._queue.give_up()
-        if self._started:
-            # Sections of a line that the rows do not reach may stand in place. What is kept of the
-            # slot is resumed from its anchors, and may be copied out before that.
-            self._state.resume_at(0)
+    def hurry(self) -> None:
+        """Somebody waits for it from now on."""
+        self._modest = self._queue.modest = False
 
-    def _start(self) -> None:
-        """Keep the blocks that stand in place with the same bytes; everything above goes."""
+    def abandon(self) -> None:
+        """Stop; on return no lane writes to the target, and all buffers have come back."""
+        self._queue.give_up()
+        self._target.give_up()
+
+    def _start(self) -> bool:
+        """Keep the blocks that stand in place with the same bytes; everything above goes.
+
+        Returns:
+            Whether what is missing is known, and may be read.
+        """
+        while self._missing and self._in_place(self._missing[0]):
+            self._missing.popleft()
+            if self._modest:
+                return False
         self._started = True
-        blocks = deque(self._continuation.blocks)
-        while blocks and self._in_place(blocks[0]):
-            blocks.popleft()
-        self._resident.cut_for_import(self._line, self._continuation.entry.taint)
-        if self._line == 0:
-            # A slot whose last forward failed is undefined until it is resumed here.
-            self._state.resume_at(0)
+        self._target.begin(self._line, self._continuation.line, self._continuation.entry.taint)
         order: list[StoredBlock | StoredAnchor] = [
-            *blocks,
+            *self._missing,
             *self._also,
             self._continuation.anchor,
         ]
@@ -145,11 +153,13 @@ class Restore:
             dict(zip(ends, [0, *ends], strict=False)),  # if the entry tells the truth
             self._lanes,
             self._layout,
-            places=bool(self._layout.views) and self._state.place_rows(Span(0, 0)) is not None,
+            places=self._target.lanes_place,
+            modest=self._modest,
         )
+        return True
 
     def _in_place(self, block: StoredBlock) -> bool:
-        """Whether the block's rows stand in the slot already, byte for byte."""
+        """Whether the block's rows stand there already, byte for byte."""
         if self._expected is None or block.end > self._expected.shared:
             return False
         try:
@@ -157,7 +167,7 @@ class Restore:
         except StorageError:
             return False
         span = Span(self._line, block.end)
-        if header.span != span or not self._same_sums(header, self._state.row_sums(span)):
+        if header.span != span or not self._same_sums(header, self._target.row_sums(span)):
             return False
         self._check_tokens(block.name, header)
         self._line = block.end
@@ -166,8 +176,7 @@ class Restore:
     def _place_of(self, block: StoredBlock, header: ObjectHeader) -> RowsPlace:
         """Where a block's rows belong, once its tokens have been checked."""
         self._check_header(block.name, header)
-        place = self._state.place_rows(self._span_of(block, header))
-        assert place is not None, "a state whose rows lanes may bring in, but not these"
+        place = self._target.place_rows(self._span_of(block, header))
         self._line = block.end
         return place
 
@@ -209,15 +218,14 @@ class Restore:
             else:
                 self._import_sections(source, found)
                 if source is not self._continuation.anchor:
-                    self._resident.adopt_anchor(source.line)
+                    self._target.anchored(source.line)
         finally:
             read.release()
 
     def _import_rows(self, block: StoredBlock, found: StoredState) -> None:
         span = self._span_of(block, found.header)
-        if self._layout.views:
-            self._state.import_rows(span, found.parts)
-            self._check_sums(block.name, found.header, self._state.row_sums(span))
+        sums = self._target.import_rows(span, found.parts if self._layout.views else {})
+        self._check_sums(block.name, found.header, sums)
         self._line = block.end
 
     def _span_of(self, block: StoredBlock, header: ObjectHeader) -> Span:
@@ -236,16 +244,15 @@ class Restore:
             self._refuse(anchor.name, "it is the anchor of other tokens")
         if header.below != self._below:
             self._refuse(anchor.name, "it is the anchor of other rows of these tokens")
-        self._state.import_sections(anchor.line, found.parts if self._layout.sections else {})
-        if self._layout.sections:
-            self._check_sums(anchor.name, header, self._state.section_sums())
+        sections: ByteBuffers = found.parts if self._layout.sections else {}
+        self._check_sums(anchor.name, header, self._target.import_sections(anchor, sections))
 
     def _adopt(self) -> None:
         entry = self._continuation.entry
         anchor = self._continuation.anchor
         is_end = entry.end is not None and entry.end.line == anchor.line
         expected = self._expected
-        self._resident.adopt(
+        self._target.adopt(
             AdoptedState(
                 ids=np.concatenate(self._ids) if expected is None else expected.ids[: self._line],
                 key_ids=(

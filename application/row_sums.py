@@ -12,16 +12,16 @@ from ..domain.grid import Span
 from ..domain.layout import Layout
 from ..domain.object_header import PartRecord
 from ..domain.object_name import content_digest
-from ..ports.gpu_state import SlotState
 from .object_store import draft_parts, row_parts
+from .write_source import RowSource
 
 
 class RowSums:
     """The blocks of one state, whose rows must not change below `cut`. On the engine thread."""
 
-    def __init__(self, state: SlotState, layout: Layout, spans: Sequence[Span]) -> None:
+    def __init__(self, source: RowSource, layout: Layout, spans: Sequence[Span]) -> None:
         """Takes the blocks' spans, ascending and without gaps from row 0; sums nothing yet."""
-        self._state = state
+        self._source = source
         self._layout = layout
         self._unsummed = list(spans)
         self._parts: dict[Span, tuple[PartRecord, ...]] = {}
@@ -69,7 +69,7 @@ class RowSums:
         """Take the sums of the lowest block that has none; its rows."""
         span = self._unsummed.pop(0)
         specs = row_parts(self._layout.views, len(span))
-        parts = draft_parts(specs, self._state.row_sums(span))
+        parts = draft_parts(specs, self._source.row_sums(span))
         self._parts[span] = parts
         self._chains[span.end] = link(self._chains[span.start], content_digest(parts), span.end)
         return len(span)

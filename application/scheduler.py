@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..domain.anchor_budget import AnchorBudget
-from ..domain.errors import AnchorlineError, Draining, EngineError, QueueFull, StateError
+from ..domain.errors import (
+    AnchorlineError,
+    Draining,
+    EngineError,
+    MemoryShort,
+    QueueFull,
+    StateError,
+)
+from ..domain.grid import Span
+from ..domain.namespace import Namespace
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
+from ..domain.ram_retention import Retention
 from ..domain.sampling import Logits
 from ..domain.taint_line import Gate
 from ..ports.clock import Clock
@@ -22,16 +32,26 @@ from ..ports.memory import Memory
 from ..ports.telemetry import Telemetry
 from ..ports.tokenizer import Tokenizer
 from .background import Background
+from .demotion import Demotion
 from .disk_service import DiskService
 from .durability import FlushReport
 from .endings import Endings
-from .figures import cache_stats, resident_entries
+from .figures import cache_stats, ram_entries, resident_entries
 from .generation import Generation
+from .held_sections import HeldSections
 from .live_verify import LiveVerifier
 from .live_verify_report import LiveReport, VerifyPolicy
+from .memory_pools import MemoryPools
+from .peek import Peek, Peeked
+from .prefetch import Prefetch
 from .preparing import Preparer
+from .prewarm import Prewarmer, PrewarmReport
+from .ram_entry import RamEntry
+from .ram_tier import RamTier
 from .recorder import Recorder
 from .request import Decision, EventSink, Failed, GenerationRequest, Queued
+from .response_cache import ResponseCache
+from .sessions import Sessions
 from .slots import Preparation, Slot, Slots, cold_decision
 from .stats import CacheStats, Cleared, EntryStats
 
@@ -50,11 +70,20 @@ class Limits:
         queue_max: requests that wait for a slot.
         anchors: the budget of each slot's grid anchors.
         cache_enabled: False serves every request cold.
+        ram_bytes_max: of what memory keeps of conversations that lost their slot; None keeps
+            none, and has no tier whose budget could become more.
+        retention: which of them leaves first.
+        ram_idle_s: unused for so long, what the medium has leaves memory; None keeps it.
+        prefetch: read what queued requests resume from into memory, where there are both tiers.
     """
 
     queue_max: int
     anchors: AnchorBudget
     cache_enabled: bool
+    ram_bytes_max: int | None = None
+    retention: Retention = Retention.VALUE
+    ram_idle_s: float | None = None
+    prefetch: bool = True
 
 
 class _Turn(enum.Enum):
@@ -77,6 +106,8 @@ class Scheduler:
         disk: DiskService | None = None,
         memory: Memory | None = None,
         verify: VerifyPolicy | None = None,
+        responses: ResponseCache | None = None,
+        pools: MemoryPools | None = None,
     ) -> None:
         """Takes an engine whose slots are empty.
 
@@ -85,15 +116,28 @@ class Scheduler:
             memory: what the server runs in, for the metrics.
             verify: how what is kept is verified, in the engine's last slot, which no request gets;
                 None verifies nothing.
+            responses: answers that are given again; None gives none.
+            pools: memory that each request has to fit; None lets each try.
         """
+        self._pools = pools
         self._disk = disk if limits.cache_enabled else None
         self._engine = engine
         self._tokenizer = tokenizer
         self._clock = clock
         self._limits = limits
+        sections = HeldSections(engine.copies, engine.profile.layout.section_bytes)
+        self._ram = _ram_tier(engine, sections, clock, limits, self._disk)
+        self._sessions = Sessions(clock)
+        if self._ram is not None and pools is not None:
+            self._ram.limit = pools.host.tier_bytes_max
+        if self._ram is not None:
+            self._ram.in_session = self._sessions.is_newest
+            self._ram.entered, self._ram.left = self._sessions.kept, self._sessions.dropped
         self._slots = Slots(
             engine,
             limits.anchors,
+            sections,
+            self._ram,
             cache_enabled=limits.cache_enabled,
             verified=verify is not None,
         )
@@ -101,11 +145,39 @@ class Scheduler:
         self._rate = PrefillRate(engine.profile.prefill_tokens_per_s)
         self._recorder = Recorder(telemetry, engine.profile.model, memory)
         self._turn = _Turn.PREFILL
+        self._responses = responses if limits.cache_enabled else None
+        self._steps = 0
         self._draining = False
-        self._preparer = Preparer(self._disk, self._slots, self._rate, clock)
-        self._background = Background(self._disk, self._slots.all, clock)
+        self._prefetch = (
+            Prefetch(engine, self._disk, self._ram, self._slots, self._rate.seconds, clock)
+            if limits.prefetch and self._disk is not None and self._ram is not None
+            else None
+        )
+        self._preparer = Preparer(
+            engine, self._disk, self._ram, self._slots, self._rate, clock, self._prefetch
+        )
+        self._prewarmer = Prewarmer(
+            self._slots, self._disk, self._preparer, self._rate.seconds, clock
+        )
+        self._peek = Peek(
+            self._slots,
+            self._disk,
+            self._preparer,
+            self._prefetch,
+            self._rate.seconds,
+            engine.profile.grid,
+        )
+        demotion = _demotion(self._ram, self._disk, clock, limits.ram_idle_s)
+        self._background = Background(self._disk, self._slots.all, clock, demotion)
         self._endings = Endings(
-            engine, self._slots, self._disk, self._recorder, clock, self._report_load
+            engine,
+            self._slots,
+            self._disk,
+            self._ram,
+            self._sessions,
+            self._recorder,
+            clock,
+            self._ended,
         )
         self._verifier = (
             None
@@ -117,7 +189,9 @@ class Scheduler:
                 clock,
                 telemetry,
                 verify,
-                forget=self._endings.forget,
+                sections,
+                forget=self._distrust,
+                found=self._forget_answers,
                 serve_cold=self._serve_cold,
             )
         )
@@ -137,15 +211,28 @@ class Scheduler:
 
         Raises:
             QueueFull: as many requests wait as may.
+            MemoryShort: its prefill would not fit.
             Draining: `drain` was called.
         """
         if self._draining:
             raise Draining("the server is stopping", retry_after_s=DRAIN_RETRY_AFTER_S)
+        if self._responses is not None:
+            replayed = self._responses.answer(request, sink)
+            if replayed is not None:
+                self._recorder.replayed(request, replayed)
+                return
         if len(self._queue) >= self._limits.queue_max and not self._slots.idle():
             raise QueueFull(
                 f"{len(self._queue)} requests wait already, as many as may",
                 retry_after_s=RETRY_AFTER_S,
             )
+        if self._pools is not None:
+            # With the first event a response may begin, and then there is no status any more.
+            begins = not self._queue and self._slots.idle()
+            fit = self._pools.before_prefill if begins else self._pools.before_response
+            fit(len(request.prompt), self._contexts())
+        if self._responses is not None:
+            sink = self._responses.watched(request, sink)
         sink(Queued(ahead=len(self._queue)))
         self._queue.append((request, sink))
         self._report_load()
@@ -158,6 +245,8 @@ class Scheduler:
         for waiting in [pair for pair in self._queue if pair[0].id == request_id]:
             self._queue.remove(waiting)
             self._endings.drop_unstarted(*waiting)
+            if self._prefetch is not None:
+                self._prefetch.forget(request_id)
         for slot in self._slots.all:
             generation, preparing = slot.running, slot.preparing
             if generation is not None and generation.request.id == request_id:
@@ -167,8 +256,9 @@ class Scheduler:
                 self._give_up(slot, preparing)
 
     def drain(self) -> None:
-        """Take no new requests; those that wait or run go on, and nothing is verified any more."""
+        """Take no new requests; those that wait or run go on, and nothing else does any more."""
         self._draining = True
+        self._prewarmer.give_way()
         if self._verifier is not None:
             self._verifier.stop()
 
@@ -178,6 +268,7 @@ class Scheduler:
             request, sink = self._queue.popleft()
             self._recorder.failed(request, error)
             sink(Failed(error))
+        self._prewarmer.give_way()
         for slot in self._slots.all:
             if slot.preparing is not None:
                 preparation = slot.preparing
@@ -189,10 +280,16 @@ class Scheduler:
 
     def step(self) -> bool:
         """Do one piece of work; False if there was none."""
+        if self._queue:
+            self._prewarmer.give_way()
         self._admit()
         if self._verifier is not None and not self.idle:
             self._verifier.give_way()
         worked = self._step_requests()
+        worked = self._prewarmer.step(wait=not worked) or worked
+        if self._prefetch is not None:
+            waiting = [request for request, _ in self._queue]
+            self._prefetch.step(waiting, wait=not self._running())
         worked = self._background.step(idle=not worked) or worked
         return worked or (self._verifier is not None and self._verifier.step())
 
@@ -204,8 +301,8 @@ class Scheduler:
         prepared = self._prepare(wait=not running)
         if prefills and (not decodes or self._turn is _Turn.PREFILL):
             self._turn = _Turn.DECODE
-            # The one that was placed first: its client waits longest.
-            self._prefill(min(prefills, key=lambda slot: slot.used))
+            # In turn: a short prompt does not wait for a long one to end.
+            self._prefill(min(prefills, key=lambda slot: slot.stepped))
         elif decodes:
             self._turn = _Turn.PREFILL
             self._decode(decodes)
@@ -255,6 +352,20 @@ class Scheduler:
         """
         self._background.flush(answer)
 
+    def peek(self, request: GenerationRequest) -> Peeked:
+        """What a request would resume from; it is not run, and nothing is counted."""
+        return self._peek.look(request)
+
+    def prewarm(
+        self, request: GenerationRequest, answer: Callable[[PrewarmReport], None]
+    ) -> None:
+        """Bring what a request would resume from into an idle slot, if the medium has it.
+
+        Answered by a later step, or at once. It gives way to the first request that comes.
+        """
+        busy = self._draining or bool(self._queue)
+        self._prewarmer.begin(request, answer, busy=busy)
+
     def read_back(self) -> int:
         """Bring the newest conversations into the empty slots, before the first request.
 
@@ -262,9 +373,34 @@ class Scheduler:
         """
         return self._background.read_back()
 
+    def close_session(self, session: str, namespace: Namespace | None = None) -> int:
+        """End a session's precedence in memory; what is kept stays. How many places were known.
+
+        Args:
+            namespace: the only one that is meant; None where all are.
+        """
+        return self._sessions.close(session, namespace)
+
     def clear_ram(self) -> int:
-        """Forget what idle slots hold; how many tokens that were."""
-        return sum(self._endings.forget(slot) for slot in self._slots.idle())
+        """Forget what idle slots and memory hold; how many tokens that were."""
+        self._forget_answers()
+        kept = 0 if self._ram is None else self._ram.clear()
+        return kept + sum(self._endings.forget(slot) for slot in self._slots.idle())
+
+    @property
+    def responses(self) -> ResponseCache | None:
+        """Answers that are given again, if any are."""
+        return self._responses
+
+    @property
+    def ram(self) -> RamTier | None:
+        """The tier in memory, if there is one."""
+        return self._ram
+
+    @property
+    def prefetch(self) -> Prefetch | None:
+        """What is read ahead for the queue, where there are both tiers."""
+        return self._prefetch
 
     @property
     def disk(self) -> DiskService | None:
@@ -279,15 +415,18 @@ class Scheduler:
             self._limits.anchors,
             self._recorder,
             self._disk,
+            self._ram,
             self._verifier,
+            self._responses,
             queued=len(self._queue),
             running=len(self._running()),
         )
 
     def entries(self) -> tuple[EntryStats, ...]:
         """Everything that is kept: residents first."""
+        kept = [] if self._ram is None else ram_entries(self._ram, self._engine, self._clock)
         stored = [] if self._disk is None else self._disk.tier.entry_stats()
-        return (*resident_entries(self._engine, self._slots.all), *stored)
+        return (*resident_entries(self._engine, self._slots.all), *kept, *stored)
 
     @property
     def verifies(self) -> bool:
@@ -313,6 +452,11 @@ class Scheduler:
         """Resume from nothing any more, and keep nothing."""
         self._slots.cache_enabled = False
         self.clear_ram()
+        self._responses = None
+
+    def _forget_answers(self) -> None:
+        if self._responses is not None:
+            self._responses.clear()
 
     def _running(self) -> list[Slot]:
         return [slot for slot in self._slots.all if slot.running is not None]
@@ -321,6 +465,8 @@ class Scheduler:
         """Give waiting requests the idle slots, in the order they came."""
         while self._queue and self._slots.idle():
             request, sink = self._queue.popleft()
+            if not self._fits(request, sink):
+                continue
             placement = self._slots.place(request, self._rate.seconds, self._disk)
             slot = placement.slot
             preparation = self._preparer.begin(request, sink, placement)
@@ -329,6 +475,28 @@ class Scheduler:
             else:
                 slot.preparing = preparation
             self._report_load()
+
+    def _fits(self, request: GenerationRequest, sink: EventSink) -> bool:
+        """Whether its prefill fits the memory; else its client is told to come back."""
+        if self._pools is None:
+            return True
+        try:
+            self._pools.before_prefill(len(request.prompt), self._contexts())
+        except MemoryShort as short:
+            self._recorder.failed(request, short)
+            sink(Failed(short))
+            self._ended()
+            return False
+        return True
+
+    def _contexts(self) -> list[int]:
+        """Tokens of the prompts that are being served."""
+        return [
+            len(work.request.prompt)
+            for slot in self._slots.all
+            for work in (slot.running, slot.preparing)
+            if work is not None
+        ]
 
     def _begin(
         self, request: GenerationRequest, slot: Slot, offer: Offer, decision: Decision
@@ -346,11 +514,18 @@ class Scheduler:
     def _prefill(self, slot: Slot) -> None:
         generation = slot.running
         assert generation is not None
+        self._steps += 1
+        slot.stepped = self._steps
         span, chunk = generation.next_chunk()
+        self._vacate(slot, span)
+        if self._pools is not None:
+            self._pools.forwarding(span.end)
         began_s = self._clock.monotonic()
         try:
             logits = self._engine.prefill(slot.index, chunk)
             now_s = self._clock.monotonic()
+            if self._pools is not None:
+                self._pools.forwarded()
             slot.resident.advanced(span, generation.request.prompt)
             if self._disk is not None and self._engine.profile.grid.has(span.end):
                 self._disk.heads.anchored(slot.index, slot.resident.anchors[-1])
@@ -366,6 +541,8 @@ class Scheduler:
         self._after(slot, generation)
 
     def _decode(self, slots: Sequence[Slot]) -> None:
+        for slot in slots:
+            self._vacate(slot, Span(slot.resident.length, slot.resident.length + 1))
         generations = [slot.running for slot in slots if slot.running is not None]
         inputs = [generation.next_input() for generation in generations]
         try:
@@ -394,5 +571,52 @@ class Scheduler:
         if generation.finished:
             self._endings.close(slot, generation)
 
+    def _vacate(self, slot: Slot, span: Span) -> None:
+        """Rows are about to be written: what is kept of those that stand there is moved first."""
+        if self._ram is not None:
+            self._ram.blocks.vacate(slot.index, span.start, span.end)
+
+    def _distrust(self, slot: Slot) -> int:
+        """What a slot holds is not what it should be, and memory may share its rows."""
+        if self._ram is not None:
+            self._ram.clear()
+        return self._endings.forget(slot)
+
+    def _ended(self) -> None:
+        """A request runs no more."""
+        self._report_load()
+        if self._pools is not None:
+            self._pools.after_request(self._contexts())
+
     def _report_load(self) -> None:
         self._recorder.load(queued=len(self._queue), running=len(self._running()))
+
+
+def _ram_tier(
+    engine: Engine,
+    sections: HeldSections,
+    clock: Clock,
+    limits: Limits,
+    disk: DiskService | None,
+) -> RamTier | None:
+    """The tier in memory; what the medium does not hold yet is the last to leave it."""
+    if not limits.cache_enabled or limits.ram_bytes_max is None:
+        return None
+    ram = RamTier(engine, sections, clock, limits.ram_bytes_max, limits.retention)
+    if disk is not None:
+        conversations, writes = disk.conversations, disk.writes
+
+        def is_safe(entry: RamEntry) -> bool:
+            short = entry.line < conversations.policy.lost_tokens_min
+            return short or not conversations.is_dirty_entry(entry)
+
+        ram.is_safe, ram.cut = is_safe, writes.fence_entry
+    return ram
+
+
+def _demotion(
+    ram: RamTier | None, disk: DiskService | None, clock: Clock, idle_s: float | None
+) -> Demotion | None:
+    if ram is None or disk is None or idle_s is None:
+        return None
+    return Demotion(ram, disk.conversations, clock, idle_s)

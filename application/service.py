@@ -1,8 +1,10 @@
 """The service: what driving adapters call, from any thread."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ..domain.errors import AnchorlineError, RequestError
+from ..domain.namespace import Namespace
 from ..domain.tokens import TokenIds
 from ..ports.engine import EngineProfile
 from ..ports.inbox import Inbox
@@ -11,6 +13,8 @@ from .admission import Admission
 from .calls import ChatCall, CompletionCall
 from .durability import FlushReport
 from .live_verify_report import LiveReport
+from .memory_pools import MemoryPools
+from .memory_stats import MemoryStats
 from .request import EventSink, Failed, GenerationRequest
 from .scheduler import Scheduler
 from .stats import CacheStats, Cleared, EntryStats
@@ -26,12 +30,19 @@ class Service:
         admission: Admission,
         scheduler: Scheduler,
         inbox: Inbox,
+        memory: MemoryPools | None = None,
     ) -> None:
+        """Takes what it serves.
+
+        Args:
+            memory: limits that can be looked at and changed; None has none.
+        """
         self._profile = profile
         self._tokenizer = tokenizer
         self._admission = admission
         self._scheduler = scheduler
         self._inbox = inbox
+        self._memory = memory
 
     @property
     def profile(self) -> EngineProfile:
@@ -79,7 +90,40 @@ class Service:
 
     def stats(self, answer: Callable[[CacheStats], None]) -> None:
         """Give `answer` the current figures, on the engine thread, between two steps."""
-        self._inbox.post(lambda: answer(self._scheduler.stats()))
+        self._inbox.post(lambda: answer(self._stats()))
+
+    def memory(self, answer: Callable[[tuple[MemoryStats, ...]], None]) -> None:
+        """Give `answer` the figures of each pool of memory; none where it has no limits."""
+        self._inbox.post(lambda: answer(self._memory_stats()))
+
+    def set_limits(
+        self,
+        pool: str | None,
+        changes: Mapping[str, int | None],
+        answer: Callable[[tuple[MemoryStats, ...] | RequestError], None],
+    ) -> None:
+        """Change limits of a pool of memory; `answer` is told what is in force, or why it is not.
+
+        Args:
+            pool: its name; None is the one that the model runs in.
+            changes: bytes by `domain.memory_plan.LIMITS`; None leaves one to the plan.
+
+        Raises:
+            RequestError: this server has no limits.
+        """
+        memory = self._memory
+        if memory is None:
+            raise RequestError("this server limits no memory", code="unsupported")
+
+        def change() -> None:
+            try:
+                memory.set_limits(pool, changes)
+            except RequestError as error:
+                answer(error)
+            else:
+                answer(memory.stats())
+
+        self._inbox.post(change)
 
     def flush(self, answer: Callable[[FlushReport], None]) -> None:
         """Make every conversation durable; `answer` is told how that went, on the engine thread."""
@@ -102,6 +146,12 @@ class Service:
             )
         self._inbox.post(lambda: self._scheduler.verify(samples, entry, answer))
 
+    def close_session(
+        self, session: str, namespace: Namespace | None, answer: Callable[[int], None]
+    ) -> None:
+        """End a session's precedence; `answer` is told how many places were known of it."""
+        self._inbox.post(lambda: answer(self._scheduler.close_session(session, namespace)))
+
     def entries(self, answer: Callable[[tuple[EntryStats, ...]], None]) -> None:
         """Give `answer` everything that is kept, residents included."""
         self._inbox.post(lambda: answer(self._scheduler.entries()))
@@ -122,3 +172,9 @@ class Service:
     def token_bytes(self, token: int) -> bytes:
         """The bytes one token stands for."""
         return self._tokenizer.token_bytes(token)
+
+    def _stats(self) -> CacheStats:
+        return replace(self._scheduler.stats(), memory=self._memory_stats())
+
+    def _memory_stats(self) -> tuple[MemoryStats, ...]:
+        return () if self._memory is None else self._memory.stats()

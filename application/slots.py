@@ -1,7 +1,8 @@
 """The slots of an engine, and which of them serves a request."""
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.anchor_budget import AnchorBudget
@@ -13,10 +14,16 @@ from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
 from ..ports.engine import Engine
 from .disk_service import DiskService
+from .fetch import Fetch
 from .generation import Generation
+from .held_sections import HeldSections
+from .kept_state import Survey
 from .live_verify_seals import Seals
+from .ram_entry import RamEntry
+from .ram_restore import RamRestore
+from .ram_tier import RamTier, RamWay
 from .request import Decision, EventSink, GenerationRequest, Refusal
-from .resident_prefix import ResidentPrefix, Survey
+from .resident_prefix import ResidentPrefix
 from .restore import Restore
 from .writes import Write
 
@@ -29,8 +36,11 @@ class Slot:
         running: a request whose prefill has begun.
         preparing: a request that waits for its state, or for another's to be saved.
         used: counts placements; the least one is least recently used.
+        stepped: counts prefill chunks; the least one waits longest for its next.
         session: the hint of the conversation that is resident.
-        read_back: what is resident came from the medium at the start, and was not used yet.
+        read_back: what is resident came from the medium ahead of a request, and was not used yet.
+        used_s: when a request last ended in it, on the monotonic clock.
+        warming: brings in what a request to come will resume from.
     """
 
     index: int
@@ -38,12 +48,15 @@ class Slot:
     running: Generation | None = None
     preparing: "Preparation | None" = None
     used: int = 0
+    stepped: int = 0
     session: str | None = None
     read_back: bool = False
+    used_s: float = -math.inf
+    warming: "Preparation | None" = None
 
     @property
     def idle(self) -> bool:
-        return self.running is None and self.preparing is None
+        return self.running is None and self.preparing is None and self.warming is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +64,27 @@ class Placement:
     """A request's slot and where its prefill starts there.
 
     Attributes:
-        continuation: what has to be brought in first; None where the state stands in the slot.
-        chain: the prompt's keys; None without a disk tier.
+        continuation: what has to be brought in from the medium first, if anything.
+        way: what has to be brought in from memory first, if anything.
+        chain: the prompt's keys; None without a tier besides the slots.
     """
 
     slot: Slot
     offer: Offer
     decision: Decision
     continuation: Continuation | None
+    way: RamWay | None
     chain: PromptChain | None
+
+    @property
+    def stands(self) -> bool:
+        """Whether the prefill may start from what stands in the slot."""
+        return self.continuation is None and self.way is None
+
+    @property
+    def line_in_place(self) -> int:
+        """Up to where it needs the rows that stand in the slot as its resident's."""
+        return self.offer.line if self.stands else 0
 
 
 @dataclass(slots=True)
@@ -68,9 +93,14 @@ class Preparation:
 
     Attributes:
         awaited: a write that will continue the prompt once it is durable; None when it is.
+        displaced: what becomes of the slot's conversation is settled.
+        saves: entries that must be durable before they leave memory for that conversation.
         save: the conversation that is about to lose its rows; None when they are copied.
-        held: the entry that is to be restored, until the restore holds it.
-        restore: under way; None before it begins.
+        held: the stored entry that is to be restored, until the restore holds it.
+        lent: the entry in memory that is to be brought in, likewise.
+        restore: from the medium, under way; None before it begins.
+        ram: from memory, under way; None before it begins.
+        fetch: what is being read into memory for it already; None when it is there.
         began_s: when the restore began.
     """
 
@@ -79,9 +109,14 @@ class Preparation:
     placement: Placement
     started_s: float
     awaited: Write | None = None
+    displaced: bool = False
+    saves: list[Write] = field(default_factory=list[Write])
     save: Write | None = None
     held: StoredEntry | None = None
+    lent: RamEntry | None = None
     restore: Restore | None = None
+    ram: RamRestore | None = None
+    fetch: Fetch | None = None
     began_s: float = 0.0
     refused: tuple[Refusal, ...] = ()
     quarantined: int = 0
@@ -89,8 +124,8 @@ class Preparation:
     @property
     def is_ready(self) -> bool:
         """Whether the prefill may begin at once."""
-        waits = self.awaited is not None or self.save is not None
-        return not waits and self.placement.continuation is None
+        waits = self.awaited is not None or self.save is not None or not self.displaced
+        return not waits and self.placement.stands
 
 
 class Slots:
@@ -101,23 +136,37 @@ class Slots:
     """
 
     def __init__(
-        self, engine: Engine, budget: AnchorBudget, *, cache_enabled: bool, verified: bool = False
+        self,
+        engine: Engine,
+        budget: AnchorBudget,
+        sections: HeldSections,
+        ram: RamTier | None,
+        *,
+        cache_enabled: bool,
+        verified: bool = False,
     ) -> None:
         """Takes the engine's slots, all empty.
 
         Args:
+            ram: the tier in memory; None serves without one.
             cache_enabled: False starts every request cold; what it reads is forgotten at once.
             verified: what is kept is to be verified: it is sealed, and the last slot is spare.
         """
         self.cache_enabled: bool = cache_enabled
         self._placements = 0
+        self._ram = ram
+        self._grid = engine.profile.grid
         grid = engine.profile.grid
         states = engine.slots[:-1] if verified else engine.slots
         self.all: Sequence[Slot] = [
             Slot(
                 index,
                 ResidentPrefix(
-                    state, engine.profile, budget, Seals(state, grid) if verified else None
+                    state,
+                    engine.profile,
+                    budget,
+                    sections,
+                    Seals(state, grid) if verified else None,
                 ),
             )
             for index, state in enumerate(states)
@@ -137,14 +186,34 @@ class Slots:
 
         A request that nothing continues takes the least recently used slot. There is an idle one.
         """
-        chain = None if disk is None or not self.cache_enabled else disk.chain(request)
+        chain, ways = self._known(request, disk)
         found = [
-            self._place_in(slot, request, prefill_seconds, disk, chain) for slot in self.idle()
+            self._place_in(slot, request, prefill_seconds, disk, chain, ways)
+            for slot in self.idle()
         ]
-        _, _, placement = min(found, key=lambda choice: choice[:2])
+        placement = min(found, key=lambda choice: choice[0])[1]
         self._placements += 1
         placement.slot.used = self._placements
         return placement
+
+    def foreseen(
+        self,
+        request: GenerationRequest,
+        prefill_seconds: Callable[[int, int], float],
+        disk: DiskService | None,
+        among: Sequence[Slot] | None = None,
+    ) -> Placement:
+        """What `place` would say, were the slots idle that are not; changes nothing.
+
+        Args:
+            among: the slots to choose from; by default the idle ones, or all where none is.
+        """
+        chain, ways = self._known(request, disk, counts=False)
+        found = [
+            self._place_in(slot, request, prefill_seconds, disk, chain, ways)
+            for slot in among or self.idle() or self.all
+        ]
+        return min(found, key=lambda choice: choice[0])[1]
 
     def place_again(
         self,
@@ -152,10 +221,29 @@ class Slots:
         request: GenerationRequest,
         prefill_seconds: Callable[[int, int], float],
         disk: DiskService | None,
+        *,
+        ram: bool = True,
     ) -> Placement:
-        """The best offer in a slot the request has already, after its first one failed."""
-        chain = None if disk is None or not self.cache_enabled else disk.chain(request)
-        return self._place_in(slot, request, prefill_seconds, disk, chain)[2]
+        """The best offer in a slot the request has already, after its first one failed.
+
+        Args:
+            disk: None asks the medium no more.
+            ram: False asks the tier in memory no more.
+        """
+        chain, ways = self._known(request, disk)
+        ways = ways if ram else []
+        return self._place_in(slot, request, prefill_seconds, disk, chain, ways)[1]
+
+    def _known(
+        self, request: GenerationRequest, disk: DiskService | None, *, counts: bool = True
+    ) -> tuple[PromptChain | None, list[RamWay]]:
+        """The keys of a prompt where anybody asks for them, and what memory has for it."""
+        if not self.cache_enabled or (disk is None and self._ram is None):
+            return None, []
+        chain = PromptChain(request.prompt.key_ids, request.namespace, self._grid)
+        if self._ram is None:
+            return chain, []
+        return chain, self._ram.ways(request.prompt, chain, counts=counts)
 
     def _place_in(
         self,
@@ -164,19 +252,51 @@ class Slots:
         prefill_seconds: Callable[[int, int], float],
         disk: DiskService | None,
         chain: PromptChain | None,
-    ) -> tuple[float, int, Placement]:
+        ways: Sequence[RamWay],
+    ) -> tuple[tuple[float, bool, int], Placement]:
         length = len(request.prompt)
         survey = self._survey(slot, request)
         stored = [] if disk is None or chain is None else disk.offers(chain, survey.shared)
-        offers = (*survey.offers, *(found.offer for found in stored))
-        ranked = rank(offers, length, prefill_seconds)
-        offer = ranked[0]
-        ttft = offer.move_seconds + prefill_seconds(offer.line, length)
+        kept = (
+            [] if self._ram is None else [(self._ram.offer(way, slot.index), way) for way in ways]
+        )
+        offers = (
+            *survey.offers,
+            *(offer for offer, _ in kept),
+            *(found.offer for found in stored),
+        )
+        offer = rank(offers, length, prefill_seconds)[0]
         continuation = next((found.continuation for found in stored if found.offer is offer), None)
+        way = next((way for one, way in kept if one is offer), None)
         decision = _decision(slot, request.prompt, survey, offers, offer)
-        if disk is not None and chain is not None:
-            decision = replace(decision, nearest=disk.tier.index.shared_line(chain))
-        return ttft, slot.used, Placement(slot, offer, decision, continuation, chain)
+        if chain is not None:
+            nearest = 0 if disk is None else disk.tier.index.shared_line(chain)
+            in_memory = 0 if self._ram is None else self._ram.shared_line(chain)
+            decision = replace(decision, nearest=max(nearest, in_memory))
+        placement = Placement(slot, offer, decision, continuation, way, chain)
+        ttft = offer.move_seconds + prefill_seconds(offer.line, length)
+        ttft += self._displace_seconds(placement, request)
+        known = slot.session is not None and slot.session != request.session
+        return (ttft, known and slot.resident.highest > 0, slot.used), placement
+
+    def _displace_seconds(self, placement: Placement, request: GenerationRequest) -> float:
+        """What has to be moved out of the way before, or while, the prompt is read."""
+        ram, slot = self._ram, placement.slot
+        if ram is None:
+            return 0.0
+        start, reach = placement.line_in_place, len(request.prompt)
+        standing = ram.blocks.at_risk(slot.index, start, reach)
+        if start < slot.resident.highest:
+            rows = min(reach, slot.resident.highest) - start
+            standing += max(rows, 0) * ram.blocks.row_bytes
+        return ram.rate.seconds(standing, 0)
+
+    def brought(self, placement: Placement, way: RamWay) -> Placement:
+        """The same placement, once memory has what was to be brought in from the medium."""
+        assert self._ram is not None
+        offer = self._ram.offer(way, placement.slot.index)
+        decision = replace(placement.decision, tier=offer.tier, source=offer.source)
+        return replace(placement, offer=offer, decision=decision, continuation=None, way=way)
 
     def resident_offer(self, slot: Slot, request: GenerationRequest, line: int) -> Offer:
         """What a slot offers at a line where state has just been brought in."""

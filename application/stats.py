@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from .memory_stats import MemoryStats
 from .request import Decision
 
 
@@ -14,7 +15,7 @@ class SlotStats:
         taint: the lowest row that no cold grid prefill wrote.
         anchors: the lines of its grid anchors.
         end: the line of its end anchor, or None.
-        anchor_bytes: bytes of all copies of sections, free buffers included.
+        anchor_bytes: bytes of the copies of sections that it can be resumed from.
         busy: whether a request is being served in it.
     """
 
@@ -70,6 +71,42 @@ class DiskStats:
 
 
 @dataclass(frozen=True, slots=True)
+class RamStats:
+    """The tier in memory.
+
+    Attributes:
+        bytes_used: by copies of rows, and of sections that only entries hold.
+        entries: by role.
+        superseded: given up because a longer one of the same conversation was kept.
+        evicted: given up for room.
+        demoted: that nobody used for a while, and that the medium has.
+        cut: that lost rows for which there was no room.
+        collisions: prefix keys that were equal over tokens that were not.
+        blocks_captured: copied out of a slot.
+        blocks_restored: copied into one.
+        blocks_swapped: exchanged with what stood there.
+        blocks_lost: overwritten with no room for a copy.
+        bytes_per_s: the measured rate of copies into slots.
+    """
+
+    bytes_used: int
+    bytes_max: int
+    entries: dict[str, int]
+    kept: int
+    restored: int
+    superseded: int
+    evicted: int
+    demoted: int
+    cut: int
+    collisions: int
+    blocks_captured: int
+    blocks_restored: int
+    blocks_swapped: int
+    blocks_lost: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class EntryStats:
     """One kept entry; never a text of a user.
 
@@ -99,6 +136,25 @@ class Cleared:
 
     ram_tokens: int
     disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseStats:
+    """Answers that are kept to be given again.
+
+    Attributes:
+        bytes_held: with those of answers that are still being written.
+        hits: requests that were answered so.
+        misses: requests that could have been, had an equal one been answered before.
+        dropped: answers that are not given again, by reason.
+    """
+
+    answers: int
+    bytes_held: int
+    bytes_max: int
+    hits: int
+    misses: int
+    dropped: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +193,9 @@ class CacheStats:
         tokens_reread: prompt tokens that were forwarded.
         last: newest last.
         verify: None where nothing is verified.
+        memory: of each pool, the one that the model runs in first.
         arithmetic: the engine's, and what its proof found; for people.
+        responses: None where no answer is given again.
     """
 
     enabled: bool
@@ -156,5 +214,8 @@ class CacheStats:
     tokens_reread: int
     last: tuple[RequestStats, ...]
     disk: DiskStats | None = None
+    ram: RamStats | None = None
     verify: VerifyStats | None = None
     arithmetic: str = ""
+    responses: ResponseStats | None = None
+    memory: tuple[MemoryStats, ...] = ()

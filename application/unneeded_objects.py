@@ -77,6 +77,10 @@ class UnneededObjects:
         for name in sorted(free):
             self._delete(name)
 
+    def are_left_over(self, names: Iterable[ObjectName]) -> bool:
+        """Whether one of these should have been deleted, and could not be."""
+        return not self._left_over.isdisjoint(names)
+
     def try_again(self) -> None:
         """Delete what could not be deleted when it should have been."""
         self.delete(set(self._left_over))

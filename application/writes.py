@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from ..domain.anchor import AnchorKind
 from ..domain.entry import Role
+from ..domain.entry_succession import ANCHORS_SAVED
 from ..domain.errors import StorageFull
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
@@ -10,6 +12,7 @@ from .disk_counters import Skip
 from .disk_tier import DiskTier
 from .entry_ids import entry_id
 from .entry_write import EntryWrite, Progress
+from .ram_entry import RamEntry
 
 
 @dataclass(slots=True, eq=False)
@@ -18,11 +21,19 @@ class Write:
 
     Attributes:
         ready: whether its rows may be copied; those of a head only once its prefill has ended.
+        entry: in memory, that it copies from; None where it copies from a slot.
     """
 
     slot: int
     work: EntryWrite
     ready: bool
+    entry: RamEntry | None = None
+
+    def give_back(self) -> None:
+        """Let the entry leave memory again, once nothing is needed of it."""
+        if self.entry is not None and self.work.copied:
+            self.entry.lent -= 1
+            self.entry = None
 
 
 @dataclass(slots=True)
@@ -59,10 +70,28 @@ class Writes:
     def continuing(self, chain: PromptChain, above: int) -> Write | None:
         """A conversation that will continue a prompt above a line, once it is durable."""
         for write in self._writes:
-            conversation = write.work.snapshot.role is Role.CONVERSATION
-            if conversation and write.work.continues(chain) > above:
-                return write
+            if write.work.snapshot.role is Role.CONVERSATION:
+                lines = [line for line, _ in self.ways(write, chain)]
+                if max(lines, default=0) > above:
+                    return write
         return None
+
+    def ways(self, write: Write, chain: PromptChain) -> list[tuple[int, AnchorKind]]:
+        """The anchors at which a conversation will continue a prompt, once it is durable."""
+        work = write.work
+        shared = [
+            (line, kind)
+            for line, kind in work.anchors
+            if line < chain.length and chain.key(line) == work.chain.key(line)
+        ]
+        if not shared:
+            return []
+        # It takes the place of older ones, and keeps no more anchors than each of them.
+        lines = {line for line, kind in work.anchors if kind is AnchorKind.GRID}
+        for older in self._tier.index.entries():
+            lines |= _lines_left_to(work.chain, older)
+        newest = sorted(lines)[-ANCHORS_SAVED:]
+        return [one for one in shared if one[1] is AnchorKind.END or one[0] in newest]
 
     def is_pending(self, write: Write) -> bool:
         """Whether a write has not been settled."""
@@ -77,6 +106,7 @@ class Writes:
         waiting = False
         for write in [write for write in self._writes if write.ready]:
             progress = write.work.step()
+            write.give_back()
             if progress is Progress.DONE:
                 self._writes.remove(write)
                 self._settle(write)
@@ -100,6 +130,13 @@ class Writes:
                     self.counts.dropped += 1
                     self._tier.ledger.skipped(Skip.WINDOW, write.work.snapshot.role)
             write.ready = True
+
+    def fence_entry(self, entry: RamEntry, line: int) -> None:
+        """Rows of an entry in memory from `line` on are gone."""
+        for write in self._writes:
+            if write.entry is entry:
+                write.work.fence(line)
+                write.give_back()
 
     def _settle(self, write: Write) -> None:
         """Commit what has become durable; count what has not."""
@@ -148,3 +185,13 @@ class Writes:
         self.counts.failed += 1
         self._tier.ledger.ended(failed=why is not Skip.DAMAGED)
         self._tier.ledger.skipped(why, role)
+
+
+def _lines_left_to(chain: PromptChain, older: StoredEntry) -> set[int]:
+    """The lines of an older conversation's grid anchors, if one of a chain's tokens replaces it."""
+    last = older.blocks[-1] if older.blocks else None
+    if older.role is not Role.CONVERSATION or last is None or last.end > chain.length:
+        return set()
+    if chain.key(last.end) != last.key:
+        return set()
+    return {anchor.line for anchor in older.anchors if anchor.kind is AnchorKind.GRID}

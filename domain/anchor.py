@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import NewType
 
 SectionsHandle = NewType("SectionsHandle", int)
-"""Names a copy of the sections that an engine's slot holds for the cache; opaque, counted."""
+"""Names a copy of the sections that an engine holds for the cache; opaque, counted."""
+
+RowsHandle = NewType("RowsHandle", int)
+"""Names a copy of some rows that an engine holds outside its slots; opaque, counted."""
 
 
 class AnchorKind(enum.Enum):

@@ -3,20 +3,22 @@
 Keys are hints: what this index finds has the right keys, not yet the right tokens. Whoever reads
 the objects compares the token ids in their headers with the prompt's before a byte is used.
 
-Everything that a lookup needs is laid out when an entry comes in, so that a lookup costs one visit
-of each grid line of the prompt, whatever else is stored.
+Everything that a lookup needs is laid out when an entry comes in, so that its cost does not grow
+with what else is stored.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import attrgetter
+from typing import NamedTuple
 
 from .anchor import AnchorKind
 from .entry import EntryId
-from .prefix_key import PrefixKey
 from .prompt_chain import PromptChain
 from .stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
+from .way_index import Way, WayIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,27 +26,41 @@ class Continuation:
     """A stored way to start a prompt's prefill.
 
     Attributes:
-        blocks: all rows below the anchor's line, ascending.
+        block_count: how many of the entry's blocks are below the anchor's line: all rows there.
+        block_bytes: of all the entry's blocks, summed up: at place `n` those of the first `n`.
     """
 
     entry: StoredEntry
     anchor: StoredAnchor
-    blocks: tuple[StoredBlock, ...]
+    block_count: int
+    block_bytes: Sequence[int] = field(compare=False, repr=False)
 
     @property
     def line(self) -> int:
         return self.anchor.line
 
     @property
+    def blocks(self) -> tuple[StoredBlock, ...]:
+        """All rows below the anchor's line, ascending."""
+        return self.entry.blocks[: self.block_count]
+
+    @property
     def nbytes(self) -> int:
         """Bytes to read, if nothing of it is in place."""
-        return self.anchor.nbytes + sum(block.nbytes for block in self.blocks)
+        return self.anchor.nbytes + self.block_bytes[self.block_count]
+
+    def missing(self, in_place: int) -> tuple[int, int]:
+        """How many blocks reach above the rows that are in place, and their bytes."""
+        last = self.block_count
+        first = bisect_right(self.entry.blocks, in_place, hi=last, key=lambda block: block.end)
+        return last - first, self.block_bytes[last] - self.block_bytes[first]
 
 
-_Way: TypeAlias = tuple[EntryId, int, AnchorKind]
-"""An entry, a line and a kind: at most one continuation each."""
+class _Kept(NamedTuple):
+    """A continuation, and its order among those of one prompt."""
 
-_Counted = TypeVar("_Counted")
+    order: tuple[int, bool, bool, EntryId]
+    found: Continuation
 
 
 class DiskIndex:
@@ -56,11 +72,7 @@ class DiskIndex:
         self._needing: dict[ObjectName, dict[EntryId, None]] = {}
         self._bytes: dict[ObjectName, int] = {}
         self._total = 0
-        self._blocks: Counter[PrefixKey] = Counter()
-        self._by_anchor: dict[PrefixKey, dict[_Way, Continuation]] = {}
-        # Ends stand off the grid, where each key costs a hash. So an end is looked for only where
-        # the block below its own is the prompt's: by that block's key, None for row 0.
-        self._ends_above: dict[PrefixKey | None, Counter[int]] = {}
+        self._ways: WayIndex[_Kept] = WayIndex()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -74,12 +86,7 @@ class DiskIndex:
         """Take an entry, whose blocks end at grid lines but for the last; same ids are replaced."""
         self.remove(entry.id)
         self._entries[entry.id] = entry
-        self._blocks.update(block.key for block in entry.blocks)
-        for found, below in _continuations_of(entry):
-            ways = self._by_anchor.setdefault(found.anchor.key, {})
-            ways[entry.id, found.line, found.anchor.kind] = found
-            if found.anchor.kind is AnchorKind.END:
-                self._ends_above.setdefault(below, Counter())[found.line] += 1
+        self._ways.add(entry.id, _ways_of(entry), ((one.end, one.key) for one in entry.blocks))
         for name, nbytes in objects_of(entry).items():
             self._needing.setdefault(name, {})[entry.id] = None
             self._total += nbytes - self._bytes.get(name, 0)
@@ -90,17 +97,7 @@ class DiskIndex:
         entry = self._entries.pop(entry_id, None)
         if entry is None:
             return None
-        for block in entry.blocks:
-            _count_down(self._blocks, block.key)
-        for found, below in _continuations_of(entry):
-            ways = self._by_anchor.get(found.anchor.key, {})
-            ways.pop((entry_id, found.line, found.anchor.kind), None)
-            if not ways:
-                self._by_anchor.pop(found.anchor.key, None)
-            if found.anchor.kind is AnchorKind.END:
-                _count_down(self._ends_above[below], found.line)
-                if not self._ends_above[below]:
-                    del self._ends_above[below]
+        self._ways.remove(entry_id)
         for name in objects_of(entry):
             del self._needing[name][entry_id]
             if not self._needing[name]:
@@ -146,37 +143,23 @@ class DiskIndex:
             chain: of the prompt.
             highest: the highest line it may resume at.
         """
-        served: set[EntryId] = set()
-        found: list[Continuation] = []
-        for way in sorted(self._ways(chain, min(highest, chain.length)), key=_order):
-            if way.anchor.kind is AnchorKind.GRID:
-                if way.entry.id in served:
-                    continue
-                served.add(way.entry.id)
-            found.append(way)
-        return found
+        return _in_order(way.what for way in self._ways.find(chain, highest))
+
+    def choices(self, chain: PromptChain, highest: int) -> list[Continuation]:
+        """The continuations between which there is a choice.
+
+        Of those that bring in the same objects under the same gate only one is told, which may be
+        any: where a thousand conversations share a head, each of them offers the same anchor in it.
+
+        Args:
+            chain: of the prompt.
+            highest: the highest line it may resume at.
+        """
+        return _in_order(way.what for way in self._ways.choices(chain, highest))
 
     def shared_line(self, chain: PromptChain) -> int:
         """The highest grid line up to which some entry has the prompt's rows."""
-        for line in range(chain.grid.floor(chain.length), 0, -chain.grid.step):
-            if chain.key(line) in self._blocks:
-                return line
-        return 0
-
-    def _ways(self, chain: PromptChain, top: int) -> Iterator[Continuation]:
-        """All that continues the prompt at or below `top`."""
-        for line in chain.grid.lines(0, top):
-            yield from self._at(chain.key(line), line)
-        for line in range(0, top + 1, chain.grid.step):
-            for end in self._ends_above.get(chain.key(line) if line else None, ()):
-                if line < end <= top and end < line + chain.grid.step:
-                    yield from self._at(chain.key(end), end)
-
-    def _at(self, key: PrefixKey, line: int) -> Iterator[Continuation]:
-        """What has this key at this line, and not only this key."""
-        for way in self._by_anchor.get(key, {}).values():
-            if way.anchor.line == line:
-                yield way
+        return self._ways.shared_line(chain)
 
 
 def objects_of(entry: StoredEntry) -> Mapping[ObjectName, int]:
@@ -190,27 +173,38 @@ def share_of(nbytes: int, holders: int) -> int:
     return -(-nbytes // holders)
 
 
-def _continuations_of(entry: StoredEntry) -> Iterator[tuple[Continuation, PrefixKey | None]]:
-    """What an entry can offer, and the key at the start of the block that ends at each line.
+def _ways_of(entry: StoredEntry) -> Iterable[Way[_Kept]]:
+    """What an entry can offer.
 
     An anchor is usable where a block ends at its line, under its key: one key speaks for the whole
     chain below it, so that one comparison tells that all the blocks are there.
     """
     ending = {block.end: number for number, block in enumerate(entry.blocks)}
+    block_bytes = tuple(accumulate((block.nbytes for block in entry.blocks), initial=0))
+    ways: dict[tuple[int, AnchorKind], Way[_Kept]] = {}
     for anchor in entry.anchors:
-        number = ending.get(anchor.line)
+        line, kind, number = anchor.line, anchor.kind, ending.get(anchor.line)
         if number is None or entry.blocks[number].key != anchor.key:
             continue
+        tainted = line > entry.taint
+        kept = _Kept(
+            (-line, tainted, kind is AnchorKind.END, entry.id),
+            Continuation(entry, anchor, number + 1, block_bytes),
+        )
         below = entry.blocks[number - 1].key if number else None
-        yield Continuation(entry, anchor, entry.blocks[: number + 1]), below
+        same = (anchor.name, entry.blocks[number].name, tainted)
+        ways[line, kind] = Way(entry.id, anchor.key, below, line, kind, kept, same)
+    return ways.values()
 
 
-def _order(found: Continuation) -> tuple[int, bool, bool, EntryId]:
-    tainted = found.line > found.entry.taint
-    return (-found.line, tainted, found.anchor.kind is AnchorKind.END, found.entry.id)
-
-
-def _count_down(counts: Counter[_Counted], key: _Counted) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
+def _in_order(kept: Iterable[_Kept]) -> list[Continuation]:
+    """Sorted; of each entry only the highest grid anchor, where colliding keys bring out two."""
+    served: set[EntryId] = set()
+    found: list[Continuation] = []
+    for one in sorted(kept, key=attrgetter("order")):
+        if one.found.anchor.kind is AnchorKind.GRID:
+            if one.found.entry.id in served:
+                continue
+            served.add(one.found.entry.id)
+        found.append(one.found)
+    return found

@@ -23,6 +23,18 @@ class Role(enum.Enum):
     RESIDENT = "resident"
     """A slot's own rows, in place: the next turn of the conversation in it."""
 
+    STASH = "stash"
+    """A conversation beside whose upper rows a short request runs: comes back at once."""
+
+    PARK = "park"
+    """A whole conversation that another one replaced: its next turn, whenever that comes."""
+
+    PIN = "pin"
+    """The head of a conversation that could not be kept whole: the turn after a compaction."""
+
+    SNAPSHOT = "snapshot"
+    """A short conversation, or a short prefix that prompts share: a chat's next turn."""
+
     HEAD = "head"
     """A prefix that several sessions read cold: every new session's start, after a restart too."""
 
@@ -49,8 +61,13 @@ class Source(enum.Enum):
 
     RESIDENT = "resident"
     END = "end"
+    STASH = "stash"
+    PARK = "park"
+    PIN = "pin"
+    SNAPSHOT = "snapshot"
     HEAD = "head"
     CONVERSATION = "conversation"
+    RESPONSE = "response"
     NONE = "none"
 
 

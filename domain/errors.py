@@ -9,6 +9,7 @@ AnchorlineError
 │   └── PromptTooLong
 ├── Unavailable              the server's state: try again after some seconds
 │   ├── QueueFull
+│   ├── MemoryShort          a prefill does not fit the memory that is left
 │   └── Draining
 ├── StateError               state that must not reach a forward pass
 │   └── WrongLine            parts that are not of one line
@@ -87,6 +88,10 @@ class Unavailable(AnchorlineError):
 
 class QueueFull(Unavailable):
     """As many requests wait as may wait."""
+
+
+class MemoryShort(Unavailable):
+    """A prefill does not fit, with every cache given back that may be; the message has numbers."""
 
 
 class Draining(Unavailable):

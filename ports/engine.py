@@ -8,7 +8,7 @@ from ..domain.grid import Grid
 from ..domain.layout import Layout
 from ..domain.sampling import Logits
 from ..domain.tokens import TokenIds
-from .gpu_state import SlotState
+from .gpu_state import SlotState, StateCopies
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Engine(Protocol):
     """A model with N slots. All calls are made on the engine thread and block until done.
 
     A call that raises `EngineError` leaves the state of the slots it names undefined: the caller
-    resumes them at line 0 before using them again.
+    resumes them at line 0 before using them again. Copies stay valid.
     """
 
     @property
@@ -68,6 +68,11 @@ class Engine(Protocol):
     @property
     def slots(self) -> Sequence[SlotState]:
         """Constant; each has rows of its own."""
+        ...
+
+    @property
+    def copies(self) -> StateCopies:
+        """Constant: the copies of state that any of the slots has captured, or will restore."""
         ...
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:

@@ -1,16 +1,20 @@
-"""The state of one slot: the only door to its tensors.
+"""The state of the slots, and copies of it: the only door to an engine's tensors.
 
 The cache needs nothing else of an engine. All calls are made on the engine thread, and return when
 the copy they make has been *issued*; `settle` waits for all of them.
+
+Copies are the engine's, not a slot's: whichever slot a handle was captured in, every slot can
+restore it. They are of opaque, counted handles, and outlive what happens to the slots.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ..domain.anchor import SectionsHandle
+from ..domain.anchor import RowsHandle, SectionsHandle
 from ..domain.grid import Span
 from ..domain.layout import Layout
 from ..domain.sums import Sums
@@ -62,8 +66,11 @@ class GpuState(Protocol):
         """Copy the sections in place, with their line.
 
         Args:
-            into: a live handle whose buffers are overwritten and which is returned; None takes a
-                buffer from the free list or allocates one.
+            into: a live handle, of whichever slot, whose buffers are overwritten and which is
+                returned; None takes a buffer from the free list or allocates one.
+
+        Raises:
+            StateError: there is no live copy `into`.
         """
         ...
 
@@ -71,15 +78,56 @@ class GpuState(Protocol):
         """Copy a captured state into place; follow with `resume_at` of its line.
 
         The handle stays live and unchanged. Until `resume_at`, no forward may run.
+
+        Args:
+            handle: of a copy that any slot of the engine captured, or that was made of bytes.
+
+        Raises:
+            StateError: it is not live.
         """
         ...
 
     def release_sections(self, handle: SectionsHandle) -> None:
-        """Give the copy up; its buffer goes to the free list."""
+        """Give the copy up; its buffer goes to the free list. As `StateCopies` does it."""
         ...
 
-    def captured(self) -> tuple[int, int]:
-        """Live handles, and bytes of all buffers of copies, the free list's included."""
+
+class RowsKeeping(Protocol):
+    """Rows that leave a slot and come back, or go to another, without becoming bytes of the host's.
+
+    Implemented by the same object as `GpuState`. The span may lie anywhere in the window, above the
+    length too: what stands there is whatever was written there last. The length and the sections
+    are unchanged by all of these.
+    """
+
+    def capture_rows(self, span: Span) -> RowsHandle:
+        """Copy the rows of `span` out of this slot.
+
+        What is written over them afterwards, by whomever, does not change the copy. A buffer is
+        taken from the free list, or allocated.
+
+        Raises:
+            StateError: the span reaches beyond the window, or a forward failed here and line 0 was
+                not resumed since: what stands in the slot is of nothing.
+        """
+        ...
+
+    def restore_rows(self, handle: RowsHandle) -> None:
+        """Copy rows into place, at the handle's span; it stays live and unchanged.
+
+        Raises:
+            StateError: it is not live, or a forward failed here as above.
+        """
+        ...
+
+    def swap_rows(self, handle: RowsHandle) -> None:
+        """Exchange the rows in place with the handle's, over its span; allocates nothing lasting.
+
+        Afterwards the handle, still of the same span, holds what stood in the slot.
+
+        Raises:
+            StateError: it is not live, or a forward failed here as above.
+        """
         ...
 
 
@@ -143,5 +191,107 @@ class StateTransfer(Protocol):
         ...
 
 
-class SlotState(GpuState, StateTransfer, Protocol):
+class SlotState(GpuState, RowsKeeping, StateTransfer, Protocol):
     """What an engine's slot offers the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyCounts:
+    """What the copies of an engine's state take, exactly.
+
+    Attributes:
+        rows: live handles of rows.
+        row_bytes: of their buffers: those of the layout, and what keeps the views aligned.
+        sections: live handles of sections.
+        section_bytes: of their buffers, aligned as well.
+        free_bytes: of buffers that no handle names and that later copies will use again.
+    """
+
+    rows: int
+    row_bytes: int
+    sections: int
+    section_bytes: int
+    free_bytes: int
+
+
+class StateCopies(Protocol):
+    """Copies of rows and of sections, outside any slot; an engine has one of these.
+
+    A copy stays as it is until its handle is released or swapped or captured into, whatever becomes
+    of the slots: a failed forward leaves it valid. Buffers of sections, and of rows of one whole
+    grid step, are kept when their handles are released, and used again: in a steady state nothing
+    is allocated. Buffers of other spans are freed at once.
+
+    As bytes, a copy is exactly what `StateTransfer` gives for the same state in place: the same
+    parts in the same order, the same sums.
+
+    Every call raises StateError where a handle that it is given is not live.
+    """
+
+    def rows_span(self, handle: RowsHandle) -> Span:
+        """Which rows it holds."""
+        ...
+
+    def new_rows(self, span: Span) -> RowsHandle:
+        """A copy whose bytes are undefined, to be imported or placed before any other use.
+
+        Raises:
+            StateError: the span reaches beyond the window.
+        """
+        ...
+
+    def import_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
+        """Overwrite the copy with rows of its span. The buffers are free on return."""
+        ...
+
+    def export_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
+        """Copy its rows out, per view. Blocks until the bytes are there."""
+        ...
+
+    def place_rows(self, handle: RowsHandle) -> RowsPlace | None:
+        """Where its rows can be brought by other threads; None if only by `import_rows`.
+
+        Until the lanes are done, the handle is neither used nor released.
+        """
+        ...
+
+    def row_sums(self, handle: RowsHandle) -> Mapping[str, Sums]:
+        """Per view, the sums of the bytes `export_rows` would give. Blocks."""
+        ...
+
+    def release_rows(self, handle: RowsHandle) -> None:
+        """Give the copy up."""
+        ...
+
+    def new_sections(self, line: int, buffers: ByteBuffers) -> SectionsHandle:
+        """A copy made of bytes, as if it had been captured at `line`. They are free on return.
+
+        Raises:
+            StateError: there is no such line in the window, or a buffer is not of its section's
+                size; then nothing was made.
+        """
+        ...
+
+    def export_sections(self, handle: SectionsHandle, buffers: ByteBuffers) -> None:
+        """Copy its sections out. Blocks until the bytes are there."""
+        ...
+
+    def section_sums(self, handle: SectionsHandle) -> Mapping[str, Sums]:
+        """Per section, the sums of the bytes `export_sections` would give. Blocks."""
+        ...
+
+    def sections_line(self, handle: SectionsHandle) -> int:
+        """The line of the sections it was captured from."""
+        ...
+
+    def release_sections(self, handle: SectionsHandle) -> None:
+        """Give the copy up; its buffer is kept for the next one."""
+        ...
+
+    def counts(self) -> CopyCounts:
+        """What there is now."""
+        ...
+
+    def give_back(self) -> int:
+        """Free the buffers that no handle names; how many bytes that were."""
+        ...

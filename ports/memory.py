@@ -11,7 +11,8 @@ class MemoryUse:
     Attributes:
         allocated: what live tensors or arrays of this process hold.
         reserved: what the process has taken from the system; at least `allocated`.
-        available: what could still be taken without hurting others.
+        available: what could still be taken without hurting others. Page cache that this process
+            has mapped does not count: it is needed, whatever the system says.
         total: what there is.
     """
 
@@ -30,4 +31,12 @@ class Memory(Protocol):
 
     def give_back(self) -> int:
         """Return free blocks the allocator keeps to the system; the bytes returned."""
+        ...
+
+    def came_and_went(self) -> int:
+        """How far the most that was allocated since the last call stands above what is now.
+
+        That is what something took while it ran, and left nothing of. 0 where the system does not
+        say. Takes microseconds.
+        """
         ...

@@ -49,6 +49,21 @@ RUNNING: Final = "requests_running"
 MEMORY_BYTES: Final = "memory_bytes"
 """Gauge by kind: allocated, reserved, available, total; taken when nothing runs."""
 
+MEMORY_LIMIT_BYTES: Final = "memory_limit_bytes"
+"""Gauge by pool and limit: ceiling, peak, slack, floor, anchors, ram_bytes_max."""
+
+MEMORY_CACHE_BYTES: Final = "memory_cache_bytes"
+"""Gauge by pool and cache."""
+
+MEMORY_GIVEN_BACK: Final = "memory_given_back_bytes"
+"""Counter by pool, cache and reason: prefill, slack, ceiling, limits."""
+
+MEMORY_REFUSED: Final = "memory_growth_refused"
+"""Counter by pool, cache and reason: share, ram, ceiling, peak, machine."""
+
+MEMORY_SHORT: Final = "memory_short"
+"""Counter by pool: requests that were told to come back, as their prefill did not fit."""
+
 DISK_BYTES: Final = "disk_bytes"
 """Gauge: bytes the tier takes on its medium, temporary and quarantined ones included."""
 
@@ -84,6 +99,12 @@ VERIFY_TOKENS: Final = "verify_tokens"
 
 VERIFY_MISMATCHES: Final = "verify_mismatches"
 """Counter by tier and kind: kept states that were wrong."""
+
+RESPONSE_BYTES: Final = "response_cache_bytes"
+"""Gauge: bytes of answers that are kept to be given again."""
+
+RESPONSES_DROPPED: Final = "responses_dropped"
+"""Counter by reason: answers that are not given again."""
 
 TTFT_SECONDS: Final = "ttft_seconds"
 """Histogram by tier: from arrival to the first token."""

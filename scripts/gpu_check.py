@@ -118,7 +118,7 @@ def guarded(name: str, checks: Callable[[], Iterator[Row]]) -> Iterator[Row]:
 
 
 def model_gates(architecture: str, dtype: torch.dtype, device: torch.device) -> Iterator[Row]:
-    """Resuming equals a cold prefill, in place and in another slot; sums equal those of bytes."""
+    """Resuming equals a cold prefill, in place and in another slot; sums are those of bytes."""
     name = f"{architecture} {str(dtype).removeprefix('torch.')}"
     model = tiny_model(architecture, dtype).to(device)
     engine = TorchEngine(model, window=8 * GRID, grid=GRID, slots=2)
@@ -144,6 +144,23 @@ def model_gates(architecture: str, dtype: torch.dtype, device: torch.device) -> 
     prefill_to(engine, 1, ids)
     again = read(second, decode_all(engine, 1, tokens))
     yield equal(f"{name}: through bytes", differences(again, cold))
+
+    # And once more through copies: of the blocks that another state stands in, one is overwritten
+    # and the others are exchanged.
+    second.resume_at(0)
+    prefill_to(engine, 1, some_ids(PROMPT, seed=98, vocabulary=VOCABULARY))
+    low, *rest = [first.capture_rows(span) for span in engine.profile.grid.chunks(0, LINE)]
+    went = [second.row_sums(engine.copies.rows_span(block)) for block in rest]
+    second.restore_rows(low)
+    for block in rest:
+        second.swap_rows(block)
+    second.restore_sections(anchor)
+    second.resume_at(LINE)
+    prefill_to(engine, 1, ids)
+    wrong = differences(read(second, decode_all(engine, 1, tokens)), cold)
+    for block, sums in zip(rest, went, strict=True):
+        wrong += parted(engine.copies.row_sums(block), sums)
+    yield equal(f"{name}: through copies", wrong)
 
     span = Span(1, second.length - 1)
     wrong = parted(second.row_sums(span), summed(exported_rows(second, span)))

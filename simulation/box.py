@@ -76,6 +76,7 @@ class Box:
     disk_enabled: bool = True
     lanes_place: bool = False
     quarantined_max: int = QUARANTINED_MAX
+    ram_bytes_max: int = 0
 
     def __post_init__(self) -> None:
         self.storage = self._new_storage()
@@ -103,6 +104,7 @@ class Box:
             oracle=self.oracle,
             weights=self.weights,
             lanes_place=self.lanes_place,
+            ram_bytes_max=self.ram_bytes_max,
         )
 
     def _disk(
@@ -146,6 +148,7 @@ class Box:
             self.jobs,
             engine.profile,
             engine.slots,
+            engine.copies,
             clock,
             telemetry,
             policy,

@@ -70,6 +70,7 @@ class History:
         oracle: Oracle | None = None,
         weights: str = "one",
         lanes_place: bool = False,
+        ram_bytes_max: int = 0,
     ) -> None:
         self.clock = clock or ManualClock()
         self.telemetry = RecordingTelemetry()
@@ -95,7 +96,12 @@ class History:
             self.tokenizer,
             self.clock,
             self.telemetry,
-            Limits(queue_max=queue_max, anchors=self.anchors, cache_enabled=cache_enabled),
+            Limits(
+                queue_max=queue_max,
+                anchors=self.anchors,
+                cache_enabled=cache_enabled,
+                ram_bytes_max=ram_bytes_max or None,
+            ),
             self.disk,
         )
         self.events: dict[str, list[Event]] = {}
@@ -151,6 +157,7 @@ class History:
         worked = self.scheduler.step()
         self.clock.advance(STEP_S)
         now = self._running()
+        self._check_copies()
         for slot in self.scheduler.slots:
             self._check_bounds(slot)
             self._held[slot.index] = slot.resident.namespace if slot.resident.length else None
@@ -242,19 +249,37 @@ class History:
             self._check_tokens(slot, self.engine.node_of(slot.index, self._realm(slot)))
 
     def _check_bounds(self, slot: Slot) -> None:
-        """The slot's anchors are as many as may be, each over its rows, and no copy leaks."""
-        resident, state = slot.resident, self.engine.slots[slot.index]
+        """The slot's anchors are as many as may be, each over its rows."""
+        resident = slot.resident
         anchors, end = resident.anchors, resident.end
         if resident.kept > resident.capacity:
             violated("budget", f"{resident.kept} anchors where {resident.capacity} may stand")
-        live, _ = state.captured()
-        if live > resident.kept + 1:
-            violated("leak", f"{live} copies of sections for {resident.kept} anchors and an end")
         lines = [anchor.line for anchor in anchors]
         if lines != sorted(set(lines)) or (lines and lines[-1] > resident.length):
             violated("state", f"anchors {lines} over {resident.length} rows")
         if end is not None and end.line > resident.length:
             violated("state", f"an end at {end.line} over {resident.length} rows")
+
+    def _check_copies(self) -> None:
+        """No copy leaks: each is of an anchor of some slot, or of a slot's end."""
+        live, slots = self.engine.copies.counts(), self.scheduler.slots
+        ram = self.scheduler.ram
+        entries = () if ram is None else ram.entries
+        held = {anchor.handle for entry in entries for anchor in entry.state.anchors}
+        prefetch = self.scheduler.prefetch
+        arriving = None if prefetch is None or prefetch.fetch is None else prefetch.fetch.arriving
+        if arriving is not None:
+            held |= arriving.section_handles
+        kept = sum(slot.resident.kept for slot in slots) + len(held)
+        if live.sections > kept + len(slots):
+            violated("leak", f"{live.sections} copies of sections for {kept} anchors and the ends")
+        rows = {block.handle for entry in entries for block in entry.blocks} - {None}
+        if arriving is not None:
+            rows |= arriving.row_handles
+        if live.rows != len(rows):
+            violated("leak", f"{live.rows} copies of rows, and entries keep {len(rows)}")
+        if ram is not None and ram.nbytes > ram.bytes_max:
+            violated("budget", f"memory keeps {ram.nbytes} bytes where {ram.bytes_max} may be")
 
     def about_to_forward(self, slot: int, span: Span, ids: TokenIds, writer: Writer) -> Realm:
         """Take a forward's start: it must be of the request that runs there."""

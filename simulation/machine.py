@@ -121,6 +121,7 @@ class Machine:
             disk_enabled=traits.disk,
             lanes_place=traits.lanes_place,
             quarantined_max=traits.quarantined,
+            ram_bytes_max=traits.ram_bytes,
         )
 
     @property
@@ -298,6 +299,8 @@ class Machine:
                 return True
         self.box.storage.overwrite(name, bytes(content))
         self.ledger.found(self.box.storage.names())
+        # What grew by itself nobody wrote.
+        self._excess = max(self._excess, self.ledger.used - self.box.shares.pool)
         return True
 
     def _medium(self, storage: CrashableStorage) -> BlockStorage:

@@ -12,9 +12,16 @@ from .action import Kind
 LANES_PLACE_SHARE = 1 / 3
 """Of the seeds, those whose worlds let lanes bring rows in by themselves."""
 
+KEEPS_FROM = 60_000
+"""The first seed of those whose servers may keep conversations in memory; likewise."""
+
 CATALOG_FAILS_FROM = 1000
 """The first seed of those whose catalogs may fail: worlds below keep the histories they are known
 for."""
+
+
+RAM_BYTES = (0, 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 16, 1 << 20)
+"""From none, over part of one conversation, to more than all of them need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Traits:
         lanes_place: whether lanes bring rows in by themselves.
         alike: how many of the requests of a burst are the first one's prompt; a share.
         catalog_fails: whether the catalog may fail while calls to the medium do.
+        ram_bytes: that memory may keep of conversations that lost their slot.
         plan: what is done in turn, again and again, between what is drawn.
     """
 
@@ -63,6 +71,7 @@ class Traits:
     quarantined: int = 2
     alike: float = 0.0
     catalog_fails: bool = False
+    ram_bytes: int = 0
     plan: tuple[Kind, ...] = ()
 
     @property
@@ -90,6 +99,7 @@ class Traits:
         """The traits of a seed's world."""
         rng = random.Random(f"traits {seed}")  # noqa: S311 - a world, not a secret
         newest = rng.choice([2, 2, 4])
+        memory = random.Random(f"memory {seed}")  # noqa: S311
         return cls(
             slots=rng.choice([1, 1, 1, 2, 2, 3]),
             window=rng.choice([128, 192, 256, 256]),
@@ -112,5 +122,6 @@ class Traits:
             compress=rng.random() < 0.15,
             heads=rng.randint(1, 3),
             lanes_place=random.Random(f"lanes {seed}").random() < LANES_PLACE_SHARE,  # noqa: S311
+            ram_bytes=0 if seed < KEEPS_FROM else memory.choice(RAM_BYTES),
             catalog_fails=seed >= CATALOG_FAILS_FROM and seed % 3 > 0,
         )

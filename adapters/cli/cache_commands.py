@@ -6,8 +6,9 @@ from typing import TypeVar
 import click
 import msgspec
 
+from ...domain.byte_size import size
 from .admin_client import AdminClient, AdminFailed
-from .stats_table import Stats, size, stats_rows
+from .stats_table import Stats, stats_rows
 
 _T = TypeVar("_T")
 

@@ -12,6 +12,7 @@ from ...domain.errors import AnchorlineError, RequestError, SettingsError
 from .cache_commands import clear_command, flush_command, stats_command
 from .chat_command import chat_command
 from .failure import Failure, UsageFailure
+from .limits_command import limits_command
 from .models_command import Flags, GetModel, ListModels, ProveModel, models_command
 from .setting_options import SettingsCommand, config_option, setting_options
 from .simulate_command import Worlds, simulate_command
@@ -88,7 +89,7 @@ def build_cli(parts: CliParts) -> click.Group:
     program.add_command(
         models_command(parts.settings, parts.list_models, parts.get_model, parts.prove_model)
     )
-    for command in (stats_command(), flush_command(), clear_command()):
+    for command in (stats_command(), limits_command(), flush_command(), clear_command()):
         program.add_command(command)
     if parts.verify is not None:
         program.add_command(verify_command(parts.settings, parts.verify))

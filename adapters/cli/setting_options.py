@@ -100,7 +100,7 @@ def _default_shown(field: FieldInfo, about: dict[str, Any]) -> str:
     match default:
         case None:
             return ""
-        case int() if about.get("unit") == "bytes":
+        case int() if default and about.get("unit") == "bytes":
             if default >= _GB and default % _GB == 0:
                 return f" [{default // _GB}GB]"
             whole = default % _GIB == 0 or default > _GIB

@@ -1,14 +1,14 @@
 """The figures of a cache as rows that people read."""
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from ...domain.byte_size import size
+
 Row: TypeAlias = tuple[str, str]
 """A label and a text."""
-
-_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Slot(msgspec.Struct):
@@ -54,6 +54,24 @@ class Verify(msgspec.Struct):
     serves_cold: bool = False
 
 
+class Figure(msgspec.Struct):
+    """A limit, as `domain.memory_plan.Figure` has it."""
+
+    bytes: int = 0
+    why: str = ""
+
+
+class Pool(msgspec.Struct):
+    """A pool of memory, as `application.memory_stats.MemoryStats` has it."""
+
+    pool: str = ""
+    held: int = 0
+    available: int = 0
+    limits: dict[str, Figure] = msgspec.field(default_factory=dict[str, Figure])
+    caches: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    short: int = 0
+
+
 class Stats(msgspec.Struct):
     """All of it, as `application.stats.CacheStats` has it; other versions' may lack some."""
 
@@ -69,6 +87,7 @@ class Stats(msgspec.Struct):
     disk: Disk | None = None
     verify: Verify | None = None
     arithmetic: str = ""
+    memory: list[Pool] = msgspec.field(default_factory=list[Pool])
 
 
 def stats_rows(stats: Stats) -> Iterator[Row]:
@@ -90,21 +109,14 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
         yield f"slot {slot.slot}", _slot(slot)
     if stats.arithmetic:
         yield "arithmetic", stats.arithmetic
+    for pool in stats.memory:
+        yield f"memory of {pool.pool}", _pool(pool)
     if stats.disk is None:
         yield "disk", "off"
     else:
         yield from _disk(stats.disk)
     if stats.verify is not None:
         yield "verified", _verified(stats.verify)
-
-
-def size(nbytes: float) -> str:
-    """Bytes as people write them."""
-    for unit in _UNITS[:-1]:
-        if nbytes < 1024:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} {_UNITS[-1]}"
 
 
 def _slot(slot: Slot) -> str:
@@ -114,6 +126,13 @@ def _slot(slot: Slot) -> str:
     end = "no end kept" if slot.end is None else f"end at {slot.end}"
     state = "busy" if slot.busy else "idle"
     return f"{slot.length} tokens, {clean}, {len(slot.anchors)} anchors, {end}; {state}"
+
+
+def _pool(pool: Pool) -> str:
+    ceiling = pool.limits.get("ceiling", Figure()).bytes
+    caches = f", {size(sum(pool.caches.values()))} in caches" if pool.caches else ""
+    short = f"; {pool.short} prompts did not fit" if pool.short else ""
+    return f"{size(pool.held)} of {size(ceiling)}{caches}{short}"
 
 
 def _disk(disk: Disk) -> Iterator[Row]:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import click
 import msgspec
 
+from ...domain.byte_size import size
 from ...domain.errors import AnchorlineError
 from .admin_client import AdminClient
 from .cache_commands import server_options
 from .failure import UsageFailure
 from .models_command import Flags
 from .setting_options import config_option, setting_options
-from .stats_table import size
 from .verify_live import live_lines, verified_live
 
 if TYPE_CHECKING:  # `anchorline --help` imports no arrays

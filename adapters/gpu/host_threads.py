@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from itertools import pairwise
-from typing import TypeVar
+from typing import Final, TypeVar
+
+import torch
+
+THREADS_MAX: Final = 4
+"""For passes over rows in memory: a few of them keep it as busy as many would."""
+
+SHARED_BYTES_MIN: Final = 4 << 20
+"""Bytes that one thread is done with before another has begun."""
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -20,6 +28,20 @@ class HostThreads:
         """
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
+
+    @classmethod
+    def of_device(cls, device: torch.device) -> "HostThreads":
+        """As many as torch computes with, but few; for state on a device, one issues it all."""
+        return cls(min(torch.get_num_threads(), THREADS_MAX) if device.type == "cpu" else 1)
+
+    def share_bytes(
+        self,
+        nbytes: int,
+        act: Callable[[Sequence[Part]], Sequence[Result]],
+        parts: Sequence[Part],
+    ) -> list[Result]:
+        """`share`, where the parts are many bytes together; else all on the caller's thread."""
+        return list(act(parts)) if nbytes < SHARED_BYTES_MIN else self.share(act, parts)
 
     def share(
         self, act: Callable[[Sequence[Part]], Sequence[Result]], parts: Sequence[Part]

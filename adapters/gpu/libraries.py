@@ -46,6 +46,13 @@ def tensor_over(array: npt.NDArray[np.generic]) -> Tensor:
     return cast("Tensor", _torch.from_numpy(array))
 
 
+def empty_host_cache() -> None:
+    """Give page-locked memory that no tensor holds any more to the system, if torch knows how."""
+    empty = cast("Callable[[], None] | None", getattr(_torch.accelerator, "empty_host_cache", None))
+    if empty is not None:
+        empty()
+
+
 @contextmanager
 def seeded(seed: int) -> Generator[None]:
     """Random numbers of the CPU from this seed; afterwards they go on as if nothing had been."""

@@ -1,5 +1,7 @@
 """The bytes of a tensor, where they stand."""
 
+from typing import Final
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -9,6 +11,9 @@ from ...domain.errors import StateError
 from .libraries import tensor_over
 
 Bytes = npt.NDArray[np.uint8]
+
+SWAPPED_BYTES: Final = 1 << 20
+"""That pass through a scratch buffer at once: in a core's cache, or worth a copy of a device."""
 
 
 def flat_bytes(tensor: Tensor) -> Tensor:
@@ -58,6 +63,29 @@ class PartBytes:
         self._check_range(start, end)
         return None if self._host is None else self._host[start:end]
 
+    def copy_to(self, start: int, end: int, other: "PartBytes") -> None:
+        """Copy bytes [start, end) over all of `other`; where one is on a device, issued only."""
+        self._check_pair(start, end, other)
+        _issue(self, start, other, 0, end - start)
+
+    def copy_from(self, start: int, end: int, other: "PartBytes") -> None:
+        """Copy all of `other` over bytes [start, end); where one is on a device, issued only."""
+        self._check_pair(start, end, other)
+        _issue(other, 0, self, start, end - start)
+
+    def swap(self, start: int, end: int, other: "PartBytes") -> None:
+        """Exchange bytes [start, end) with all of `other`, as `copy_to` and `copy_from` copy."""
+        self._check_pair(start, end, other)
+        size = min(end - start, SWAPPED_BYTES)
+        scratch = PartBytes(
+            self.name, torch.empty(size, dtype=torch.uint8, device=self._bytes.device)
+        )
+        for at in range(0, end - start, SWAPPED_BYTES):
+            count = min(SWAPPED_BYTES, end - start - at)
+            _issue(self, start + at, scratch, 0, count)
+            _issue(other, at, self, start + at, count)
+            _issue(scratch, 0, other, at, count)
+
     def in_place(self, start: int, end: int) -> Tensor:
         """Bytes [start, end) where they stand."""
         self._check_range(start, end)
@@ -67,9 +95,28 @@ class PartBytes:
         if not 0 <= start <= end <= len(self):
             raise StateError(f"{self.name} has {len(self)} bytes and no [{start}, {end})")
 
+    def _check_pair(self, start: int, end: int, other: "PartBytes") -> None:
+        self._check_range(start, end)
+        if len(other) != end - start:
+            raise StateError(f"{self.name}: a copy of {len(other)} bytes is not {end - start}")
+
     def _check(self, start: int, end: int, data: Bytes) -> None:
         self._check_range(start, end)
         if data.dtype != np.uint8 or data.shape != (end - start,):
             raise StateError(
                 f"{self.name}: a buffer of {data.shape} {data.dtype} is not {end - start} bytes"
             )
+
+
+def _issue(source: PartBytes, start: int, target: PartBytes, at: int, count: int) -> None:
+    """Copy `count` bytes from `start` on over those of `target` from `at` on.
+
+    On the host by numpy, which stays on the calling thread: torch would wake threads of its own.
+    Else on the current stream, after what was issued there before.
+    """
+    read, written = source.on_host(start, start + count), target.on_host(at, at + count)
+    if read is not None and written is not None:
+        np.copyto(written, read)
+    else:
+        into = target.in_place(at, at + count)
+        into.copy_(source.in_place(start, start + count), non_blocking=True)

@@ -21,11 +21,12 @@ from ...domain.grid import Grid
 from ...domain.sampling import Logits
 from ...domain.tokens import TokenIds
 from ...ports.engine import DecodeInput, Engine, EngineProfile
+from .alignment import ALIGNMENT_BYTES
 from .cache_layers import LayerFactory, cache_argument, layers_of
 from .facts import engine_facts
 from .libraries import ModelCall, ModelOutput, cache_of, tensor_over
 from .owned_layer import OwnedLayer
-from .section_arena import ALIGNMENT_BYTES
+from .state_copies import TorchCopies
 from .torch_state import TorchSlotState
 from .workspace import workspace_of
 
@@ -85,7 +86,9 @@ class TorchEngine(Engine):
                 raise ModelRefused(f"{type(model).__name__} has no config and came without layers")
             layers = layers_of(config)
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
-        self._slots = [self._prime(layers(window), window) for _ in range(slots)]
+        self._slots: list[_Slot] = []
+        for _ in range(slots):
+            self._slots.append(self._prime(layers(window), window, grid))
         self._states = tuple(slot.state for slot in self._slots)
         layout = self._states[0].layout
         vocabulary, rate = self._measured_rate(grid, window)
@@ -114,6 +117,10 @@ class TorchEngine(Engine):
     @property
     def slots(self) -> Sequence[TorchSlotState]:
         return self._states
+
+    @property
+    def copies(self) -> TorchCopies:
+        return self._states[0].copies
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         return self._forward_chunk(slot, chunk, keep=1)[-1]
@@ -181,7 +188,7 @@ class TorchEngine(Engine):
         positions = self._positions.narrow(1, start, ids.shape[1])
         return call(input_ids=ids, position_ids=positions, **optional, **arguments)
 
-    def _prime(self, layers: Sequence[OwnedLayer], window: int) -> _Slot:
+    def _prime(self, layers: Sequence[OwnedLayer], window: int, grid: int) -> _Slot:
         """Run the first forwards of a slot, so that all its parts exist and stay where they are."""
         arguments = {"use_cache": True, cache_argument(self._model.forward): cache_of(layers)}
         ids = torch.ones((1, PRIMING_TOKENS), dtype=torch.int64, device=self._device)
@@ -189,7 +196,8 @@ class TorchEngine(Engine):
             self._call(arguments, ids, 0, 1)
         except Exception as error:
             raise EngineError(f"the first forward failed: {error}") from error
-        state = TorchSlotState(layers, window, self._device)
+        copies = self._slots[0].state.copies if self._slots else None
+        state = TorchSlotState(layers, window, self._device, grid=grid, copies=copies)
         slot = _Slot(state, arguments)
         before = _places(layers)
         for pieces in (ids, ids[:, :1], ids):

@@ -1,50 +1,57 @@
 """The state of one slot of a torch engine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from ...domain.anchor import SectionsHandle
+from ...domain.anchor import RowsHandle, SectionsHandle
 from ...domain.errors import StateError, WrongLine
 from ...domain.grid import Span
 from ...domain.layout import Layout, Section, View
 from ...domain.sums import Sums
 from ...ports.gpu_state import ByteBuffers, SlotState
-from .host_threads import HostThreads
 from .kernels.sums import device_sums
 from .owned_layer import OwnedLayer
 from .part_bytes import Bytes, PartBytes
 from .rows_place import HostRows
-from .section_arena import SectionCopies, move_into_arena
-
-THREADS_MAX: Final = 4
-"""For passes over rows in memory: a few of them keep it as busy as many would."""
-
-SHARED_BYTES_MIN: Final = 4 << 20
-"""Rows that one thread is done with before another has begun."""
+from .section_arena import move_into_arena
+from .state_copies import TorchCopies
 
 Result = TypeVar("Result")
+
+CopyAct: TypeAlias = Callable[[PartBytes, int, int, PartBytes], None]
+"""What is done with bytes [start, end) of a view's rows, and a copy of theirs."""
 
 UNDEFINED: Final = -1
 """The line of sections that are of none: a forward or an import of them did not reach its end."""
 
 
 class TorchSlotState(SlotState):
-    """Rows, sections and copies of sections of one slot, over the layers that a model writes.
+    """Rows and sections of one slot, over the layers that a model writes.
 
     The sections' line is always known. `forwarding` marks the whole state broken until
     `forwarded`: a forward that fails anywhere, or is interrupted, leaves what only line 0 ends.
     """
 
-    def __init__(self, layers: Sequence[OwnedLayer], window: int, device: torch.device):
+    def __init__(
+        self,
+        layers: Sequence[OwnedLayer],
+        window: int,
+        device: torch.device,
+        *,
+        grid: int,
+        copies: TorchCopies | None = None,
+    ):
         """Take the layers over after their first forward, as empty.
 
         Args:
             layers: their sections are moved into one block of memory.
             window: rows that each row buffer has.
             device: where the layers' tensors are.
+            grid: the step of the grid, in tokens.
+            copies: those of the engine's other slots; None for its first slot, which makes them.
         """
         self._layers = tuple(layers)
         self._device = device
@@ -57,10 +64,11 @@ class TorchSlotState(SlotState):
                         f"{window} contiguous rows"
                     )
         self._arena = move_into_arena(layers, device)
-        self._copies = SectionCopies(self._arena)
         self._layout, self._rows, self._sections = _parts_of(layers)
-        on_cpu = device.type == "cpu"
-        self._threads = HostThreads(min(torch.get_num_threads(), THREADS_MAX) if on_cpu else 1)
+        if copies is None:
+            copies = TorchCopies(self._layout, window=window, block=grid, device=device)
+        assert copies.layout == self._layout, "slots of one engine are of one layout"
+        self.copies = copies
         self._length = 0
         self._sections_line = 0
         self._broken = False
@@ -144,16 +152,33 @@ class TorchSlotState(SlotState):
 
     def capture_sections(self, into: SectionsHandle | None = None) -> SectionsHandle:
         self._require_defined_sections("a capture")
-        return self._copies.capture(self._sections_line, into)
+        return self.copies.capture_sections(self._arena, self._sections_line, into)
 
     def restore_sections(self, handle: SectionsHandle) -> None:
-        self._sections_line = self._copies.restore(handle)
+        self._sections_line = self.copies.restore_sections(self._arena, handle)
 
     def release_sections(self, handle: SectionsHandle) -> None:
-        self._copies.release(handle)
+        self.copies.release_sections(handle)
 
-    def captured(self) -> tuple[int, int]:
-        return self._copies.counts()
+    # --- RowsKeeping ----------------------------------------------------------------------------
+
+    def capture_rows(self, span: Span) -> RowsHandle:
+        self._require_whole("a copy of rows")
+        handle = self.copies.new_rows(span)
+        try:
+            self._with_copy(handle, PartBytes.copy_to)
+        except BaseException:
+            self.copies.release_rows(handle)
+            raise
+        return handle
+
+    def restore_rows(self, handle: RowsHandle) -> None:
+        self._require_whole("a restore of rows")
+        self._with_copy(handle, PartBytes.copy_from)
+
+    def swap_rows(self, handle: RowsHandle) -> None:
+        self._require_whole("an exchange of rows")
+        self._with_copy(handle, PartBytes.swap)
 
     # --- StateTransfer --------------------------------------------------------------------------
 
@@ -217,13 +242,33 @@ class TorchSlotState(SlotState):
         self, span: Span, act: Callable[[Sequence[tuple[View, PartBytes]]], Sequence[Result]]
     ) -> list[Result]:
         """Do something with all rows of a span; with many of them on several threads."""
-        if len(span) * self._layout.row_bytes < SHARED_BYTES_MIN:
-            return list(act(self._rows))
-        return self._threads.share(act, self._rows)
+        nbytes = len(span) * self._layout.row_bytes
+        return self.copies.threads.share_bytes(nbytes, act, self._rows)
+
+    def _with_copy(self, handle: RowsHandle, act: CopyAct) -> None:
+        """Do something with all rows of a copy's span in place, and the copy's; until it is done.
+
+        On a device as well: a copy's bytes are the host's, which nothing orders after a stream.
+        """
+        copy = self.copies.rows_copy(handle)
+        start, end = copy.span.start, copy.span.end
+
+        def act_on(pairs: Sequence[tuple[tuple[View, PartBytes], PartBytes]]) -> Sequence[None]:
+            for (view, rows), held in pairs:
+                act(rows, start * view.row_bytes, end * view.row_bytes, held)
+            return ()
+
+        pairs = list(zip(self._rows, copy.buffer.parts, strict=True))
+        self.copies.threads.share_bytes(copy.buffer.nbytes, act_on, pairs)
+        self.settle()
 
     def _start_layers_at(self, line: int) -> None:
         for layer in self._layers:
             layer.start_at(line)
+
+    def _require_whole(self, what: str) -> None:
+        if self._broken:
+            raise WrongLine(self._mismatch(what))
 
     def _require_defined_sections(self, what: str) -> None:
         if self._broken or self._sections_line == UNDEFINED:

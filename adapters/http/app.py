@@ -19,7 +19,9 @@ from .routes_cache import (
     cache_flush,
 )
 from .routes_generation import chat_completions, completions
+from .routes_limits import cache_limits, set_cache_limits
 from .routes_models import model, models
+from .routes_sessions import cache_session_close
 from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, health_head, metrics
 from .routes_tokens import detokenize, tokenize
 from .routes_verify import VERIFIES_OPEN_MAX, cache_verify
@@ -92,7 +94,8 @@ def create_app(
             *(models, model),
             *(tokenize, detokenize),
             *(health, health_head, metrics, cache_stats),
-            *(cache_entries, cache_flush, cache_clear, cache_verify),
+            *(cache_entries, cache_flush, cache_clear, cache_verify, cache_session_close),
+            *(cache_limits, set_cache_limits),
         ],
         dependencies={
             "serving": Provide(lambda: serving, sync_to_thread=False),

@@ -13,6 +13,7 @@ from ...domain.errors import (
     AnchorlineError,
     Cancelled,
     Draining,
+    MemoryShort,
     QueueFull,
     RequestError,
     Unavailable,
@@ -119,6 +120,8 @@ def _unavailable_code(error: Unavailable) -> str:
     match error:
         case QueueFull():
             return "queue_full"
+        case MemoryShort():
+            return "memory_short"
         case Draining():
             return "draining"
         case _:

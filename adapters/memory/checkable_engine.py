@@ -3,7 +3,6 @@
 A verified fake: it passes the contract suite that the torch engine passes.
 """
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from ...domain.sampling import Logits
 from ...domain.taint_line import Writer
 from ...domain.tokens import TokenIds
 from ...ports.engine import DecodeInput, EngineProfile
-from .checkable_state import CheckableState, Parts, mixed
+from .checkable_copies import CheckableCopies
+from .checkable_state import CheckableState, Parts, layout_of, mixed
 
 FORWARDS_KEPT: Final = 4096
 """How many forwards an engine remembers for its tests."""
@@ -76,9 +76,12 @@ class CheckableEngine:
                 empty for no preference.
             on_forward: called before each slot's forward: the place to let a clock go on.
         """
-        handles = itertools.count()
+        layout = layout_of(parts)
+        self._copies = CheckableCopies(layout, window=window, block=grid)
         self._states = tuple(
-            CheckableState(parts=parts, window=window, row_invariant=row_invariant, handles=handles)
+            CheckableState(
+                layout=layout, window=window, row_invariant=row_invariant, copies=self._copies
+            )
             for _ in range(slots)
         )
         self._profile = EngineProfile(
@@ -86,7 +89,7 @@ class CheckableEngine:
             grid=Grid(grid),
             window=window,
             vocabulary=vocabulary,
-            layout=self._states[0].layout,
+            layout=layout,
             row_invariant=row_invariant,
             prefill_tokens_per_s=prefill_tokens_per_s,
             workspace_floor_bytes=workspace_floor_bytes,
@@ -109,6 +112,10 @@ class CheckableEngine:
     @property
     def slots(self) -> Sequence[CheckableState]:
         return self._states
+
+    @property
+    def copies(self) -> CheckableCopies:
+        return self._copies
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         start = self._states[slot].length

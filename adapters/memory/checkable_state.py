@@ -6,20 +6,21 @@ below it, as attention does, and what does not belong there is carried into all 
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ...domain.anchor import SectionsHandle
+from ...domain.anchor import RowsHandle, SectionsHandle
 from ...domain.errors import WrongLine
 from ...domain.grid import Span
 from ...domain.layout import Layout, Section, View
-from ...domain.sums import Sums, sums_of
+from ...domain.sums import Sums
 from ...domain.taint_line import Writer
 from ...domain.tokens import TokenIds
 from ...ports.gpu_state import ByteBuffers
+from .checkable_copies import CheckableCopies, PlacedRows, fill, pour, sums
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -114,7 +115,8 @@ class CheckableState:
     """Implements `ports.gpu_state.SlotState` over arrays of integers.
 
     Stricter than the port where the port leaves something to its caller: a forward between
-    `restore_sections` and `resume_at`, and any use of a slot whose forward failed, are refused.
+    `restore_sections` and `resume_at`, and any use of a slot whose forward failed, are refused; so
+    is whatever `CheckableCopies` refuses.
 
     Attributes:
         lanes_place: of all states: whether lanes bring rows in by themselves. Not by default, so
@@ -123,16 +125,18 @@ class CheckableState:
 
     lanes_place: bool = False
 
-    def __init__(self, *, parts: Parts, window: int, row_invariant: bool, handles: Iterator[int]):
+    def __init__(
+        self, *, layout: Layout, window: int, row_invariant: bool, copies: CheckableCopies
+    ):
         """Allocates the rows.
 
         Args:
-            handles: where numbers for handles come from; shared by the slots of an engine, so
-                that a handle of one slot names nothing in another.
+            layout: one of `layout_of`.
+            copies: those of the engine.
         """
-        self._layout = layout_of(parts)
+        self._layout = layout
         self._row_invariant = row_invariant
-        self._handles = handles
+        self._copies = copies
         self._rows = {
             view.name: np.zeros((window, *view.row_shape), dtype=view.dtype) for view in _VIEWS
         }
@@ -140,8 +144,6 @@ class CheckableState:
         self._length = 0
         self._sections_line: int = 0
         self._broken = False
-        self._live: dict[SectionsHandle, tuple[int, dict[str, npt.NDArray[np.generic]]]] = {}
-        self._free: list[dict[str, npt.NDArray[np.generic]]] = []
 
     # --- GpuState -------------------------------------------------------------------------------
 
@@ -177,64 +179,61 @@ class CheckableState:
 
     def capture_sections(self, into: SectionsHandle | None = None) -> SectionsHandle:
         self._assert_sound()
-        if into is None:
-            buffers = self._free.pop() if self._free else _zero_sections()
-            handle = SectionsHandle(next(self._handles))
-        else:
-            handle, (_, buffers) = into, self._live[into]
-        for name, place in self._sections.items():
-            np.copyto(buffers[name], place)
-        self._live[handle] = (self._sections_line, buffers)
-        return handle
+        return self._copies.hold_sections(self._sections_line, self._section_bytes(), into)
 
     def restore_sections(self, handle: SectionsHandle) -> None:
         self._assert_sound()
-        line, buffers = self._live[handle]
-        for name, place in self._sections.items():
-            np.copyto(place, buffers[name])
-        self._sections_line = line
+        copy = self._copies.sections_of(handle)
+        fill(self._section_bytes(), copy.parts)
+        self._sections_line = copy.line
 
     def release_sections(self, handle: SectionsHandle) -> None:
-        _, buffers = self._live.pop(handle)
-        self._free.append(buffers)
+        self._copies.release_sections(handle)
 
-    def captured(self) -> tuple[int, int]:
-        buffers = len(self._live) + len(self._free)
-        return len(self._live), buffers * self._layout.section_bytes
+    # --- RowsKeeping ----------------------------------------------------------------------------
+
+    def capture_rows(self, span: Span) -> RowsHandle:
+        self._assert_sound()
+        return self._copies.hold_rows(span, self._row_bytes(span))
+
+    def restore_rows(self, handle: RowsHandle) -> None:
+        self._assert_sound()
+        copy = self._copies.rows_of(handle)
+        fill(self._row_bytes(copy.span), copy.views)
+
+    def swap_rows(self, handle: RowsHandle) -> None:
+        self._assert_sound()
+        copy = self._copies.rows_of(handle)
+        places = self._row_bytes(copy.span)
+        came_in = {name: data.copy() for name, data in copy.views.items()}
+        fill(copy.views, places)
+        fill(places, came_in)
 
     # --- StateTransfer --------------------------------------------------------------------------
 
     def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
-        for name, data in self._row_bytes(span).items():
-            _same_size(name, buffers[name], data)
-            buffers[name][:] = data
+        pour(self._row_bytes(span), buffers)
 
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
-        for name, data in self._row_bytes(span).items():
-            _same_size(name, buffers[name], data)
-            data[:] = buffers[name]
+        fill(self._row_bytes(span), buffers)
 
-    def place_rows(self, span: Span) -> "PlacedRows | None":
+    def place_rows(self, span: Span) -> PlacedRows | None:
         return PlacedRows(self._row_bytes(span)) if self.lanes_place else None
 
     def export_sections(self, buffers: ByteBuffers) -> None:
-        for name, data in self._section_bytes().items():
-            _same_size(name, buffers[name], data)
-            buffers[name][:] = data
+        pour(self._section_bytes(), buffers)
 
     def import_sections(self, line: int, buffers: ByteBuffers) -> None:
         self._assert_sound()
         assert 0 <= line <= self.window, f"line {line} lies outside a window of {self.window}"
-        for name, data in self._section_bytes().items():
-            _same_size(name, buffers[name], data)
-            data[:] = buffers[name]
+        fill(self._section_bytes(), buffers)
         self._sections_line = line
 
     def row_sums(self, span: Span) -> Mapping[str, Sums]:
-        return {name: sums_of(data) for name, data in self._row_bytes(span).items()}
+        return sums(self._row_bytes(span))
 
     def section_sums(self) -> Mapping[str, Sums]:
-        return {name: sums_of(data) for name, data in self._section_bytes().items()}
+        return sums(self._section_bytes())
 
     # --- what the engine does with it -----------------------------------------------------------
 
@@ -334,26 +333,5 @@ class CheckableState:
         assert not self._broken, "a forward failed here: resume at line 0 before anything else"
 
 
-class PlacedRows:
-    """Implements `ports.gpu_state.RowsPlace`."""
-
-    def __init__(self, views: Mapping[str, npt.NDArray[np.uint8]]):
-        """Takes each view's bytes of the span, where they stand."""
-        self._views = views
-
-    def write(self, view: str, start: int, data: npt.NDArray[np.uint8]) -> Sums:
-        assert start % 8 == 0, f"a piece of {view} at {start}, inside a word"
-        into = self._views[view][start : start + len(data)]
-        _same_size(view, data, into)
-        into[:] = data
-        # The words before it weigh what they weigh, and are zero.
-        return sums_of(np.concatenate([np.zeros(start, dtype=np.uint8), into]))
-
-
 def _zero_sections() -> dict[str, npt.NDArray[np.generic]]:
     return {section.name: np.zeros(section.shape, dtype=section.dtype) for section in _SECTIONS}
-
-
-def _same_size(name: str, buffer: npt.NDArray[np.uint8], data: npt.NDArray[np.uint8]) -> None:
-    assert buffer.dtype == np.uint8, f"{name}: a buffer of {buffer.dtype}, not of bytes"
-    assert buffer.shape == data.shape, f"{name}: {buffer.shape} bytes given for {data.shape}"

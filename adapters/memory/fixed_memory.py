@@ -16,9 +16,19 @@ class FixedMemory:
 
     def __init__(self, *, total: int = 1 << 34, allocated: int = 0, taken: int = 0):
         self.total = total
-        self.allocated = allocated
         self.taken = taken
+        self._allocated = allocated
+        self._most = allocated
         self._reserved = allocated
+
+    @property
+    def allocated(self) -> int:
+        return self._allocated
+
+    @allocated.setter
+    def allocated(self, nbytes: int) -> None:
+        self._allocated = nbytes
+        self._most = max(self._most, nbytes)
 
     def use(self) -> MemoryUse:
         self._reserved = max(self._reserved, self.allocated)
@@ -33,3 +43,7 @@ class FixedMemory:
         self._reserved = max(self._reserved, self.allocated)
         freed, self._reserved = self._reserved - self.allocated, self.allocated
         return freed
+
+    def came_and_went(self) -> int:
+        gone, self._most = self._most - self._allocated, self._allocated
+        return gone

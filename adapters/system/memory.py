@@ -11,6 +11,9 @@ from ...ports.memory import MemoryUse
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
+_RESET_HIGHEST: Final = "5"
+"""What makes the kernel forget the most that was resident; see proc(5), clear_refs."""
+
 
 class SystemMemory:
     """Implements `ports.memory.Memory` for the memory of this machine, or of its control group.
@@ -18,6 +21,10 @@ class SystemMemory:
     `allocated` and `reserved` are both the resident bytes of this process: the C allocator does
     not say which of its blocks are free. Where there is no `/proc`, figures come from `sysconf`
     and `getrusage`: `reserved` is then the largest that it ever was.
+
+    The kernel counts page cache as available. Of that, files that this process has mapped are taken
+    off: weights that are read in every forward, and libraries. What the disk tier reads and writes
+    is no part of it: with O_DIRECT it leaves no page cache.
     """
 
     def __init__(self, *, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")):
@@ -26,13 +33,13 @@ class SystemMemory:
         self._cgroup = cgroup
 
     def use(self) -> MemoryUse:
-        resident = self._resident()
+        resident, mapped = self._resident(), self._status().get("RssFile", 0)
         total, available = self._machine(resident)
-        limit, room = self._group(total)
+        limit, room = self._group(total, mapped)
         return MemoryUse(
             allocated=resident,
             reserved=resident,
-            available=min(available, room),
+            available=min(max(available - mapped, 0), room),
             total=min(total, limit),
         )
 
@@ -41,6 +48,25 @@ class SystemMemory:
         if not _trim():
             return 0
         return max(before - self._resident(), 0)
+
+    def came_and_went(self) -> int:
+        status = self._status()
+        gone = max(status.get("VmHWM", 0) - status.get("VmRSS", 0), 0)
+        try:
+            (self._proc / "self/clear_refs").write_text(_RESET_HIGHEST)
+        except OSError:
+            return 0  # the highest mark is an old one
+        return gone
+
+    def _status(self) -> dict[str, int]:
+        """Bytes of this process by the kernel's names; empty where it does not say."""
+        try:
+            lines = (self._proc / "self/status").read_text().splitlines()
+        except OSError:
+            return {}
+        return {
+            line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")
+        }
 
     def _resident(self) -> int:
         try:
@@ -59,10 +85,13 @@ class SystemMemory:
         figures = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if ":" in line}
         return figures["MemTotal"], figures["MemAvailable"]
 
-    def _group(self, total: int) -> tuple[int, int]:
+    def _group(self, total: int, mapped: int) -> tuple[int, int]:
         """The limit of the control group (version 2) and what is left of it.
 
         Page cache that nobody needs counts as left: the kernel drops it before it refuses memory.
+
+        Args:
+            mapped: page cache that this process needs.
         """
         try:
             limit = int((self._cgroup / "memory.max").read_text())
@@ -73,7 +102,7 @@ class SystemMemory:
         cached = sum(
             int(line.split()[1]) for line in stat.splitlines() if line.startswith("inactive_file ")
         )
-        return limit, max(limit - used + cached, 0)
+        return limit, max(limit - used + max(cached - mapped, 0), 0)
 
 
 def _trim() -> bool:

@@ -66,7 +66,22 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         names.RESIDENT_TOKENS: Metric(Kind.GAUGE, "Tokens whose state a slot holds.", ("slot",)),
         names.QUEUED: Metric(Kind.GAUGE, "Requests that wait for a slot."),
         names.RUNNING: Metric(Kind.GAUGE, "Requests that run in a slot."),
-        names.MEMORY_BYTES: Metric(Kind.GAUGE, "Memory of the device, by kind.", ("kind",)),
+        names.MEMORY_BYTES: Metric(Kind.GAUGE, "Memory of the host, by kind.", ("kind",)),
+        names.MEMORY_LIMIT_BYTES: Metric(
+            Kind.GAUGE, "Limits of memory in force.", ("pool", "limit")
+        ),
+        names.MEMORY_CACHE_BYTES: Metric(
+            Kind.GAUGE, "Bytes that caches hold in memory.", ("pool", "cache")
+        ),
+        names.MEMORY_GIVEN_BACK: Metric(
+            Kind.COUNTER, "Bytes that caches gave back, and why.", ("pool", "cache", "reason")
+        ),
+        names.MEMORY_REFUSED: Metric(
+            Kind.COUNTER, "Growth that caches were refused, and why.", ("pool", "cache", "reason")
+        ),
+        names.MEMORY_SHORT: Metric(
+            Kind.COUNTER, "Requests whose prefill did not fit the memory.", ("pool",)
+        ),
         names.DISK_BYTES: Metric(
             Kind.GAUGE, "Bytes the disk tier takes, temporary and quarantined ones included."
         ),
@@ -92,6 +107,12 @@ METRICS: Final[Mapping[str, Metric]] = MappingProxyType(
         ),
         names.VERIFY_MISMATCHES: Metric(
             Kind.COUNTER, "Kept states that were wrong, by what of them.", ("tier", "kind")
+        ),
+        names.RESPONSE_BYTES: Metric(
+            Kind.GAUGE, "Bytes of answers that are kept to be given again."
+        ),
+        names.RESPONSES_DROPPED: Metric(
+            Kind.COUNTER, "Answers that are not given again, and why.", ("reason",)
         ),
         names.TTFT_SECONDS: Metric(
             Kind.HISTOGRAM, "From arrival to the first token.", ("tier",), _LATENCY_BUCKETS

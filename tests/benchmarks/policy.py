@@ -28,7 +28,7 @@ from anchorline.domain.entry import Source
 from anchorline.domain.sampling import Logits, SamplingParams
 from anchorline.domain.tokens import TokenIds, token_ids
 from anchorline.ports.engine import DecodeInput, Engine, EngineProfile
-from anchorline.ports.gpu_state import SlotState
+from anchorline.ports.gpu_state import SlotState, StateCopies
 from anchorline.ports.tokenizer import Tokenizer
 from anchorline.settings import ServeSettings
 
@@ -62,6 +62,10 @@ class Stopwatch(Engine):
     @property
     def slots(self) -> Sequence[SlotState]:
         return self._engine.slots
+
+    @property
+    def copies(self) -> StateCopies:
+        return self._engine.copies
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         start_s = time.thread_time()

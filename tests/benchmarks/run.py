@@ -21,6 +21,7 @@ os.environ["GOMP_SPINCOUNT"] = "0"
 
 import decode
 import exact
+import planning
 import policy
 import storage_decode
 import storage_rates
@@ -36,6 +37,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
     "ttft": ttft.figures,
     "decode": decode.figures,
     "exact": exact.figures,
+    "planning": planning.figures,
     "policy": policy.figures,
     "streaming": streaming.figures,
     "storage-rates": storage_rates.figures,

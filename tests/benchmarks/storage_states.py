@@ -27,10 +27,13 @@ from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, READ_LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.entry_write import Progress
+from anchorline.application.held_sections import HeldSections
+from anchorline.application.kept_state import AdoptedState
 from anchorline.application.object_store import ObjectStore
 from anchorline.application.read_queue import ReadLanes
-from anchorline.application.resident_prefix import AdoptedState, ResidentPrefix
+from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.restore import Expected, Restore
+from anchorline.application.restore_target import SlotTarget
 from anchorline.container import STAGING_BUFFERS
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares
@@ -96,7 +99,7 @@ def made_state(shape: Shape, window: int) -> TorchSlotState:
     """A slot of zeros."""
     sections = [*shape.recurrent, *[None] * shape.layers][: shape.layers]
     layers = [MadeLayer(shape, window, section) for section in sections]
-    return TorchSlotState(layers, window, torch.device("cpu"))
+    return TorchSlotState(layers, window, torch.device("cpu"), grid=window)
 
 
 def filled(state: SlotState, tokens: int) -> None:
@@ -161,12 +164,15 @@ class Store:
             self._jobs,
             profile,
             [state],
+            state.copies,
             clock,
             telemetry,
             SavePolicy(1, 1, 1, None),
             STAGING_BUFFERS,
         )
-        self.resident = ResidentPrefix(state, profile, AnchorBudget(bytes_max=1 << 30, count_min=5))
+        budget = AnchorBudget(bytes_max=1 << 30, count_min=5)
+        sections = HeldSections(state.copies, profile.layout.section_bytes)
+        self.resident = ResidentPrefix(state, profile, budget, sections)
 
     @property
     def tier(self) -> DiskTier:
@@ -206,7 +212,8 @@ class Store:
         lanes = ReadLanes(self.tier.store, self._jobs, pool, READ_LANES, fingerprints)
         expected = Expected(asked, asked, Namespace(), 0)
         layout = self.profile.layout
-        restore = Restore(continuation, self.state, self.resident, lanes, layout, expected)
+        target = SlotTarget(self.state, self.resident)
+        restore = Restore(continuation, target, lanes, layout, expected)
         while restore.step(wait=True) is not Progress.DONE:
             pass
         assert self.resident.length == len(ids)

@@ -8,6 +8,7 @@ from contract.engine_failure_contract import EngineFailureContract
 from contract.engine_hooks import GRID, PROMPT, REFUSED, WINDOW
 from contract.forward_contract import ForwardContract
 from contract.resume_contract import ResumeContract
+from contract.row_copies_contract import RowCopiesContract
 from contract.section_copies_contract import SectionCopiesContract
 from contract.state_bytes_contract import StateBytesContract
 
@@ -18,6 +19,7 @@ class EngineContract(
     ForwardContract,
     ResumeContract,
     SectionCopiesContract,
+    RowCopiesContract,
     StateBytesContract,
     EngineFailureContract,
 ):

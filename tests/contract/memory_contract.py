@@ -32,3 +32,9 @@ class MemoryContract(ABC):
         assert given >= 0
         assert after.reserved >= after.allocated
         assert after.total == before.total
+
+    def test_what_came_and_went_is_told_once(self) -> None:
+        memory = self.make_memory()
+
+        assert memory.came_and_went() >= 0
+        assert 0 <= memory.came_and_went() < memory.use().total

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from anchorline.domain.anchor import RowsHandle, SectionsHandle
 from anchorline.domain.grid import Span
 from anchorline.domain.layout import Layout
 from anchorline.domain.sampling import Logits
@@ -61,6 +62,20 @@ def exported_sections(state: SlotState) -> dict[str, npt.NDArray[np.uint8]]:
     buffers = section_buffers(state.layout)
     state.settle()
     state.export_sections(buffers)
+    return buffers
+
+
+def copied_rows(engine: Engine, handle: RowsHandle) -> dict[str, npt.NDArray[np.uint8]]:
+    """The rows of a copy as the port gives them."""
+    buffers = row_buffers(engine.profile.layout, engine.copies.rows_span(handle))
+    engine.copies.export_rows(handle, buffers)
+    return buffers
+
+
+def copied_sections(engine: Engine, handle: SectionsHandle) -> dict[str, npt.NDArray[np.uint8]]:
+    """The sections of a copy as the port gives them."""
+    buffers = section_buffers(engine.profile.layout)
+    engine.copies.export_sections(handle, buffers)
     return buffers
 
 

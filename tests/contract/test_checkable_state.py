@@ -26,6 +26,7 @@ from contract.readings import (
     move_rows,
     move_state,
     prefill_to,
+    row_buffers,
 )
 from support.builders import random_ids
 
@@ -319,13 +320,46 @@ def test_a_failure_comes_once_and_when_it_is_due() -> None:
     prefill_to(engine, 0, IDS)
 
 
-def test_a_handle_names_nothing_in_another_slot() -> None:
+def test_a_copy_into_which_nobody_has_brought_anything_is_not_used() -> None:
     engine = an_engine()
     prefill_to(engine, 0, IDS)
-    handle = engine.slots[0].capture_sections()
+    state, copies = engine.slots[0], engine.copies
+    span = Span(0, GRID)
+    handle = copies.new_rows(span)
 
-    with pytest.raises(KeyError):
-        engine.slots[1].restore_sections(handle)
+    for use in (
+        lambda: state.restore_rows(handle),
+        lambda: state.swap_rows(handle),
+        lambda: copies.row_sums(handle),
+        lambda: copies.export_rows(handle, row_buffers(state.layout, span)),
+    ):
+        with pytest.raises(AssertionError, match="nobody has brought"):
+            use()
+
+    copies.import_rows(handle, exported_rows(state, span))
+    state.restore_rows(handle)
+
+
+def test_lanes_bring_nothing_into_rows_that_were_released() -> None:
+    engine = an_engine()
+    handle = engine.copies.new_rows(Span(0, GRID))
+    place = engine.copies.place_rows(handle)
+    engine.copies.release_rows(handle)
+    engine.copies.new_rows(Span(0, GRID))
+
+    with pytest.raises(AssertionError, match="were released"):
+        place.write("prefix", 0, np.zeros(8, dtype=np.uint8))
+
+
+def test_what_is_released_is_overwritten_so_that_whoever_reads_on_is_seen() -> None:
+    engine = an_engine()
+    prefill_to(engine, 0, IDS)
+    handle = engine.slots[0].capture_rows(Span(0, GRID))
+    before = engine.copies.rows_of(handle).views["prefix"]
+
+    engine.copies.release_rows(handle)
+
+    assert set(before.tolist()) == {0xDB}
 
 
 def test_buffers_of_another_size_are_refused() -> None:

@@ -11,6 +11,7 @@ from anchorline.ports.memory import Memory
 from contract.memory_contract import MemoryContract
 
 MIB = 1 << 20
+CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 class TestFixedMemory(MemoryContract):
@@ -33,6 +34,15 @@ class TestFixedMemory(MemoryContract):
         memory.taken = 95
         assert memory.use().available == 0
 
+    def test_what_was_allocated_for_a_while_came_and_went(self) -> None:
+        memory = FixedMemory(total=100, allocated=20)
+
+        memory.allocated = 70
+        memory.allocated = 30
+
+        assert memory.came_and_went() == 40
+        assert memory.came_and_went() == 0
+
 
 class TestSystemMemory(MemoryContract):
     def make_memory(self) -> Memory:
@@ -46,6 +56,41 @@ class TestSystemMemory(MemoryContract):
 
         assert memory.use().allocated - before > 32 * MIB
         assert held.all()
+
+    @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the kernel does not say")
+    def test_it_sees_what_came_and_went(self) -> None:
+        memory = SystemMemory()
+        memory.came_and_went()
+
+        gone = np.ones(64 * MIB, dtype=np.uint8)
+        del gone
+        told = memory.came_and_went()
+
+        assert 32 * MIB < told < 128 * MIB
+        assert memory.came_and_went() < 32 * MIB
+
+    def test_without_a_mark_that_can_be_reset_nothing_is_said_to_have_come(
+        self, tmp_path: Path
+    ) -> None:
+        proc = tmp_path / "proc"
+        write_proc(proc, total_kib=1000 * 1024, available_kib=900 * 1024)
+        (proc / "self/status").write_text("VmHWM:\t  9000 kB\nVmRSS:\t 4000 kB\n")
+        (proc / "self/clear_refs").mkdir()
+
+        assert SystemMemory(proc=proc, cgroup=tmp_path).came_and_went() == 0
+
+    def test_files_that_this_process_has_mapped_are_not_available(self, tmp_path: Path) -> None:
+        proc, group = tmp_path / "proc", tmp_path / "cgroup"
+        write_proc(proc, total_kib=1000 * 1024, available_kib=900 * 1024)
+        (proc / "self/status").write_text(f"Name:\tserver\nRssFile:\t{200 * 1024} kB\n")
+
+        alone = SystemMemory(proc=proc, cgroup=tmp_path / "none").use()
+        write_group(group, limit=str(500 * MIB), used=350 * MIB, cached=250 * MIB)
+        grouped = SystemMemory(proc=proc, cgroup=group).use()
+
+        assert alone.available == 700 * MIB
+        # Of the group's cache 50 MiB are nobody's.
+        assert grouped.available == 200 * MIB
 
     def test_the_limit_of_a_control_group_is_the_total(self, tmp_path: Path) -> None:
         proc, group = tmp_path / "proc", tmp_path / "cgroup"

@@ -109,7 +109,15 @@ def _disk(engine: TorchEngine, clock: ManualClock, telemetry: RecordingTelemetry
     policy = SavePolicy(GRID, GRID, GRID, None)
     jobs = SteppedJobs(LANES, seed=0)
     service = DiskService(
-        tier, jobs, profile, engine.slots, clock, telemetry, policy, staging_count=3
+        tier,
+        jobs,
+        profile,
+        engine.slots,
+        engine.copies,
+        clock,
+        telemetry,
+        policy,
+        staging_count=3,
     )
     service.start()
     return service

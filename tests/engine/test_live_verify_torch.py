@@ -11,7 +11,6 @@ from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
-from anchorline.application.entry_write import with_sections_of
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import LiveReport, VerifyMode, VerifyPolicy
 from anchorline.application.request import Event, Finished
@@ -24,6 +23,7 @@ from anchorline.domain.tokens import TokenIds
 from contract.readings import some_ids
 from support import tiny_models
 from support.builders import a_prompt, a_request
+from support.sections import with_sections_of
 
 GRID, WINDOW = 16, 96
 HYBRIDS = ("qwen3_5_text", "olmo_hybrid", "llama")

@@ -15,6 +15,7 @@ from anchorline.domain.errors import EngineError, StateError, WrongLine
 from anchorline.domain.grid import Span
 from anchorline.domain.tokens import TokenIds
 from anchorline.ports.engine import DecodeInput
+from anchorline.ports.gpu_state import CopyCounts
 from contract.readings import (
     Reading,
     decode_all,
@@ -77,19 +78,26 @@ def test_captures_and_forwards_allocate_nothing_in_a_steady_state() -> None:
         state.resume_at(0)
         prefill_to(engine, 0, ids(2 * GRID))
         handles = [state.capture_sections() for _ in range(3)]
+        blocks = [state.capture_rows(Span(line, line + GRID)) for line in (0, GRID)]
         engine.decode([DecodeInput(0, 1)])
+        state.restore_rows(blocks[0])
+        state.swap_rows(blocks[1])
         state.restore_sections(handles[1])
         state.resume_at(2 * GRID)
         for handle in handles:
             state.release_sections(handle)
+        for block in blocks:
+            engine.copies.release_rows(block)
 
     turn()
-    before, captured = live_tensor_bytes(), state.captured()
+    before, counts = live_tensor_bytes(), engine.copies.counts()
     for _ in range(5):
         turn()
 
     assert live_tensor_bytes() == before
-    assert state.captured() == captured == (0, 3 * state.layout.section_bytes)
+    assert engine.copies.counts() == counts
+    assert (counts.sections, counts.rows) == (0, 0)
+    assert counts.free_bytes == 3 * state.layout.section_bytes + 2 * GRID * state.layout.row_bytes
 
 
 def test_a_copy_is_never_memory_that_a_forward_writes() -> None:
@@ -136,7 +144,7 @@ def test_copies_of_a_model_without_sections_are_empty_and_still_carry_their_line
     anchor = state.capture_sections()
     prefill_to(engine, 0, ids(2 * GRID))
 
-    assert state.captured() == (1, 0)
+    assert engine.copies.counts() == CopyCounts(0, 0, 1, 0, 0)
     state.restore_sections(anchor)
     with pytest.raises(WrongLine):
         state.resume_at(2 * GRID)

@@ -80,6 +80,7 @@ class Medium:
             self.jobs,
             engine.profile,
             engine.slots,
+            engine.copies,
             clock,
             telemetry,
             SavePolicy(64, 64, 64, None),

@@ -20,6 +20,9 @@ ADMIN = (
     ("GET", "/v1/cache/entries"),
     ("POST", "/v1/cache/clear"),
     ("POST", "/v1/cache/flush"),
+    ("GET", "/v1/cache/limits"),
+    ("POST", "/v1/cache/limits"),
+    ("POST", "/v1/cache/sessions/mine/close"),
 )
 API_KEY, ADMIN_KEY = "sesame", "open-admin"
 

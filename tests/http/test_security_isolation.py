@@ -83,6 +83,7 @@ class Store:
             self.jobs[-1],
             engine.profile,
             engine.slots,
+            engine.copies,
             clock,
             telemetry,
             SavePolicy(self.saved_tokens_min, GRID, GRID, None),

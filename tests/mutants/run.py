@@ -68,6 +68,11 @@ TESTS: Final[dict[str, Sequence[str]]] = {
     "sampling": ("unit/test_sampling.py", _EDGES),
     "sums": ("unit/test_sums.py", _EDGES, "property/test_sums_of_changed_bytes.py"),
     "taint_line": ("unit/test_taint_line.py", _EDGES, "property/test_taint_is_true.py"),
+    "way_index": (
+        "unit/test_way_index.py",
+        "unit/test_disk_index.py",
+        "property/test_way_index.py",
+    ),
     "write_guard": ("unit/test_write_guard.py", _EDGES),
 }
 """By module: the tests that concern it, quick ones first; others have those of their name."""

@@ -60,6 +60,14 @@ def test_a_seed_that_once_failed_passes(seed: int, steps: int) -> None:
     assert simulate(seed, steps).violations is None
 
 
+def test_who_is_worth_more_stays_while_the_catalog_does_not_let_the_others_go() -> None:
+    rough = replace(Traits.draw(20129), disk=True, cache=True, share_bytes=1 << 19, damage=4.0)
+
+    report = simulate(20129, 60, traits=rough)
+
+    assert report.violations is None, report.violations
+
+
 def test_an_anchor_of_another_history_of_equal_rows_is_not_kept_under_what_is_brought_in() -> None:
     plan = (Kind.BURST, Kind.BURST, Kind.BURST, Kind.FLUSH, Kind.KILL)
     traits = two_lives_without_rows(Traits.draw(1005))

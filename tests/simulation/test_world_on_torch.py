@@ -37,7 +37,7 @@ from anchorline.domain.taint_line import Gate, Writer
 from anchorline.domain.tokens import TokenIds, token_ids
 from anchorline.domain.write_guard import WriteGuard
 from anchorline.ports.engine import DecodeInput, Engine, EngineProfile
-from anchorline.ports.gpu_state import SlotState
+from anchorline.ports.gpu_state import SlotState, StateCopies
 from contract.readings import Reading, differences, prefill_to, read
 from support import tiny_models
 
@@ -73,6 +73,10 @@ class Followed(Engine):
     @property
     def slots(self) -> Sequence[SlotState]:
         return self._inner.slots
+
+    @property
+    def copies(self) -> StateCopies:
+        return self._inner.copies
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         self._goes_on_from(slot)
@@ -146,7 +150,15 @@ class Life:
             evicted_tokens_min=GRID, lost_tokens_min=GRID, idle_tokens_min=GRID, idle_s=None
         )
         self.disk = DiskService(
-            tier, self.jobs, profile, self.followed.slots, self.clock, telemetry, policy, 3
+            tier,
+            self.jobs,
+            profile,
+            self.followed.slots,
+            self.followed.copies,
+            self.clock,
+            telemetry,
+            policy,
+            3,
         )
         self.disk.start()
         budget = AnchorBudget(bytes_max=0, count_min=6)

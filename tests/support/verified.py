@@ -20,7 +20,6 @@ from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.durability import FlushReport
-from anchorline.application.entry_write import with_sections_of
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import (
     LiveReport,
@@ -29,6 +28,7 @@ from anchorline.application.live_verify_report import (
 )
 from anchorline.application.object_store import ObjectStore
 from anchorline.application.request import Event, Finished
+from anchorline.application.response_cache import ResponseCache
 from anchorline.application.scheduler import Limits, Scheduler
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor import Anchor
@@ -45,6 +45,7 @@ from anchorline.simulation.box import Box
 from anchorline.simulation.history import History
 from anchorline.simulation.oracle import Node, Realm
 from support.builders import a_prompt, a_request
+from support.sections import with_sections_of
 
 GRID: Final = 8
 STEPS_MAX: Final = 10_000
@@ -68,6 +69,7 @@ class VerifiedServer:
     idle_s: float | None = None
     salt: str = ""
     forward_s: float = 0.0
+    responses: ResponseCache | None = None
     anchors: AnchorBudget = field(default_factory=lambda: AnchorBudget(bytes_max=1 << 20))
     told: list[Mismatch] = field(default_factory=list[Mismatch])
 
@@ -94,6 +96,7 @@ class VerifiedServer:
             verify=VerifyPolicy(
                 self.mode, self.idle_s, fingerprint_of(self.engine.profile.facts), self._told
             ),
+            responses=self.responses,
         )
         self.events: list[Event] = []
 
@@ -214,6 +217,7 @@ class VerifiedServer:
             self.jobs,
             profile,
             self.engine.slots,
+            self.engine.copies,
             self.clock,
             self.telemetry,
             SavePolicy(GRID, GRID, GRID, None),

@@ -4,6 +4,8 @@ No error of it reaches a request or the scheduler's step, a flush says what is t
 catalog works again it and the index agree, and no object is left that nobody needs.
 """
 
+from collections.abc import Iterable
+
 import pytest
 
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
@@ -14,14 +16,16 @@ from anchorline.adapters.simulation.faulty_catalog import (
     CatalogFault,
     FaultyCatalog,
 )
+from anchorline.adapters.simulation.faulty_storage import Fault, FaultyStorage
 from anchorline.application.write_ledger import DAYS_SHOWN, WriteLedger
 from anchorline.domain.disk_index import objects_of
 from anchorline.domain.disk_retention import Shares
-from anchorline.domain.entry import Role
+from anchorline.domain.entry import EntryId, Role
 from anchorline.domain.errors import StorageUnavailable
 from anchorline.domain.stored_entry import ObjectName, StoredEntry
 from anchorline.domain.write_guard import WriteCause, WriteGuard
 from anchorline.ports import telemetry as names
+from anchorline.ports.block_storage import BlockStorage
 from anchorline.ports.catalog import AgeMark, Catalog
 from anchorline.simulation.box import GRID, Box
 
@@ -328,6 +332,82 @@ def test_where_nothing_can_leave_nothing_is_written_over_the_budget() -> None:
     box.settle()
     assert box.flush().durable
     check_agreed(box)
+
+
+class TestRoomThatCannotBeMade:
+    """Nobody leaves for a fault: neither in the place of who cannot, nor for what nobody needs."""
+
+    def stored(self, box: Box, count: int) -> list[EntryId]:
+        """So many conversations, the least valuable first."""
+        for at in range(count):
+            box.server.ask(ids(31 * at, (4 + 4 * at) * GRID))
+            box.flush()
+        return self.entries(box)
+
+    def entries(self, box: Box) -> list[EntryId]:
+        by_length = sorted(box.disk.tier.entries(), key=lambda entry: entry.anchors[-1].line)
+        return [entry.id for entry in by_length]
+
+    def make_room(self, box: Box, *, leaving: int = 1) -> bool:
+        """For so much that the least valuable have to leave, so many of them."""
+        by_length = sorted(box.disk.tier.entries(), key=lambda entry: entry.anchors[-1].line)
+        freed = sum(sum(objects_of(entry).values()) for entry in by_length[: leaving - 1])
+        too_much = box.shares.pool - box.disk.tier.space().used + freed + 1
+        return box.disk.tier.make_room(Role.CONVERSATION, too_much)
+
+    def test_who_is_worth_more_does_not_leave_for_one_whom_the_catalog_keeps(self) -> None:
+        class Keeping(MemoryCatalog):
+            kept: frozenset[EntryId] = frozenset()
+
+            def remove(self, ids: Iterable[EntryId]) -> None:
+                going = list(ids)
+                if not self.kept.isdisjoint(going):
+                    raise StorageUnavailable("its row is locked")
+                super().remove(going)
+
+        catalog = Keeping(needs_rebuild=False)
+        box = Box(catalog=catalog, shares=Shares(1 << 19, 1 << 19))
+        least, *others = self.stored(box, 3)
+
+        catalog.kept = frozenset({least})
+        made, stayed = self.make_room(box, leaving=2), self.entries(box)
+        catalog.kept = frozenset()
+
+        assert (made, stayed) == (False, [least, *others])
+        assert self.make_room(box)
+        assert self.entries(box) == others
+
+    def test_only_one_leaves_while_nothing_can_be_deleted(self) -> None:
+        media: list[FaultyStorage] = []
+
+        def medium(storage: BlockStorage) -> BlockStorage:
+            media.append(FaultyStorage(storage, seed=0))
+            return media[-1]
+
+        box = Box(medium=medium)
+        _, *others = self.stored(box, 3)
+
+        media[-1].rates = {Fault.FAILED_WRITE: 1.0}
+        made, stayed = self.make_room(box), self.entries(box)
+        media[-1].rates = {}
+
+        assert (made, stayed) == (False, others)
+        assert self.make_room(box), "what could not be deleted goes first"
+        assert self.entries(box) == others
+        check_agreed(box)
+
+    def test_what_the_catalog_was_not_told_goes_before_anybody_leaves(self) -> None:
+        box, failing = failing_box()
+        damaged, *others = self.stored(box, 3)
+        entry = next(one for one in box.disk.tier.entries() if one.id == damaged)
+        failing.calls |= {"remove", "put"}
+        box.disk.tier.distrust(entry.blocks[0].name, "planted")
+        failing.calls.clear()
+
+        assert self.make_room(box)
+
+        assert self.entries(box) == others
+        check_agreed(box)
 
 
 class TestTheDaysBytes:

@@ -15,10 +15,11 @@ from click.testing import CliRunner, Result
 
 from anchorline.adapters.cli.models_command import Flags
 from anchorline.adapters.cli.program import CliParts, build_cli
-from anchorline.adapters.cli.stats_table import Stats, size, stats_rows
+from anchorline.adapters.cli.stats_table import Stats, stats_rows
 from anchorline.adapters.cli.verify_command import Counted, VerifyStore
 from anchorline.application.rebuild import RebuildReport
 from anchorline.application.verify import Damage, VerifyReport
+from anchorline.domain.byte_size import size
 from anchorline.domain.errors import SettingsError, StorageUnavailable
 from anchorline.domain.stored_entry import ObjectName
 from anchorline.settings import ServeSettings

@@ -303,6 +303,90 @@ class TestOrder:
         ]
 
 
+class TestChoices:
+    def test_a_head_that_many_share_is_offered_once(self) -> None:
+        chains = [
+            a_chain(token_ids([*IDS[:70].tolist(), *random_ids(60, seed=seed).tolist()]))
+            for seed in range(20)
+        ]
+        index = an_index(
+            *(
+                an_entry(chain, (32, 64, 96), end=122, name=str(number))
+                for number, chain in enumerate(chains)
+            )
+        )
+
+        assert lines(index.choices(a_chain(IDS), 199)) == [64]
+        assert len(index.continuations(a_chain(IDS), 199)) == 20
+
+    def test_the_own_state_of_a_conversation_is_offered_beside_the_head(self) -> None:
+        own, other = (
+            a_chain(token_ids([*IDS[:70].tolist(), *random_ids(60, seed=seed).tolist()]))
+            for seed in range(2)
+        )
+        index = an_index(
+            an_entry(own, (64, 96), end=122, name="own"),
+            an_entry(other, (64, 96), end=122, name="other"),
+        )
+        asked = token_ids([*IDS[:70].tolist(), *random_ids(60, seed=0).tolist()])
+
+        assert ways(index.choices(a_chain(asked), 129)) == [
+            ("own", 122, AnchorKind.END),
+            ("own", 96, AnchorKind.GRID),
+            ("other", 64, AnchorKind.GRID),
+        ]
+
+    def test_the_same_tokens_with_other_bytes_are_another_choice(self) -> None:
+        chain = a_chain(IDS)
+        index = an_index(
+            an_entry(chain, (64,), name="a"), an_entry(chain, (64,), name="b", content="1")
+        )
+
+        assert ways(index.choices(chain, 199)) == [
+            ("a", 64, AnchorKind.GRID),
+            ("b", 64, AnchorKind.GRID),
+        ]
+
+    def test_the_same_bytes_under_another_gate_are_another_choice(self) -> None:
+        chain = a_chain(IDS)
+        index = an_index(
+            an_entry(chain, (64,), name="a", taint=40), an_entry(chain, (64,), name="b", taint=64)
+        )
+
+        assert [one.entry.id for one in index.choices(chain, 199)] == ["b", "a"]
+
+    def test_other_sections_over_the_same_rows_are_another_choice(self) -> None:
+        entry = an_entry(a_chain(IDS), (64,), name="a")
+        anchors = an_entry(a_chain(IDS), (64,), name="b", content="1").anchors
+
+        index = an_index(entry, replace(entry, id=EntryId("b"), anchors=anchors))
+
+        assert len(index.choices(a_chain(IDS), 199)) == 2
+
+    def test_an_anchor_over_other_rows_is_another_choice(self) -> None:
+        entry = an_entry(a_chain(IDS), (64,), name="a")
+        rows = an_entry(a_chain(IDS), (64,), name="b", content="1").blocks
+
+        index = an_index(entry, replace(entry, id=EntryId("b"), blocks=rows))
+
+        assert len(index.choices(a_chain(IDS), 199)) == 2
+
+
+class TestMissing:
+    def test_it_is_what_reaches_above_the_rows_in_place(self) -> None:
+        entry = an_entry(a_chain(IDS[:70]), (64,), end=70)
+        blocks = tuple(replace(block, nbytes=block.end) for block in entry.blocks)
+        end, anchor = an_index(replace(entry, blocks=blocks)).continuations(a_chain(IDS), 199)
+
+        assert anchor.missing(0) == (8, sum(range(8, 65, 8)))
+        assert anchor.missing(7) == anchor.missing(0)
+        assert anchor.missing(8) == (7, sum(range(16, 65, 8)))
+        assert anchor.missing(63) == (1, 64)
+        assert anchor.missing(64) == anchor.missing(150) == (0, 0)
+        assert end.missing(63) == (2, 64 + 70)
+        assert end.missing(69) == (1, 70)
+
+
 class TestWeakKeys:
     """A collision costs a wrong candidate, which whoever reads the objects refuses."""
 

@@ -9,6 +9,7 @@ from anchorline.adapters.memory.stepped_jobs import SteppedJobs
 from anchorline.application.entry_write import EntryWrite, Medium, Progress, Snapshot
 from anchorline.application.object_store import HEADER_ROOM_BYTES, ObjectStore
 from anchorline.application.staging import StagingPool
+from anchorline.application.write_source import SlotSource
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.entry import Role
 from anchorline.domain.fingerprint import fingerprint_of
@@ -42,7 +43,8 @@ def a_write(engine: CheckableEngine, anchors: Sequence[Anchor] = ()) -> EntryWri
     jobs = SteppedJobs({"lane": 64})
     medium = Medium(ObjectStore(storage, PlainCodec()), jobs, pool, ["lane"], lambda _: None)
     chain = PromptChain(ids, Namespace(), engine.profile.grid)
-    return EntryWrite(snapshot, chain, engine.profile.layout, engine.slots[0], anchors, medium)
+    source = SlotSource(engine.slots[0], engine.copies)
+    return EntryWrite(snapshot, chain, engine.profile.layout, source, anchors, medium)
 
 
 def an_anchor(engine: CheckableEngine, line: int) -> Anchor:

@@ -467,7 +467,7 @@ def test_thousands_of_small_prompts_leave_no_more_than_the_budgets_hold() -> Non
     for _ in range(300):
         turn(box.server, [chance.randrange(97) for _ in range(chance.randrange(1, 40))])
         assert box.storage.space().used <= shares.pool
-        live, _ = box.server.engine.slots[0].captured()
+        live = box.server.engine.copies.counts().sections
         assert live <= box.server.anchors.capacity(1) + 1
 
     assert box.disk.tier.counters.evicted > 0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from anchorline.adapters.gpu.host_threads import HostThreads
+from anchorline.adapters.gpu.host_threads import SHARED_BYTES_MIN, HostThreads
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -43,3 +43,18 @@ def test_an_error_comes_out_once_nobody_works_any_more(failing: int) -> None:
         HostThreads(2).share(act, [0, 1])
 
     assert ended == [1 - failing]
+
+
+@pytest.mark.parametrize(("nbytes", "threads"), [(SHARED_BYTES_MIN - 1, 1), (SHARED_BYTES_MIN, 2)])
+def test_few_bytes_are_left_to_the_callers_thread(nbytes: int, threads: int) -> None:
+    both = threading.Barrier(threads, timeout=30)
+    seen: set[int] = set()
+
+    def act(some: Sequence[int]) -> list[int]:
+        both.wait()
+        seen.add(threading.get_ident())
+        return [*some]
+
+    assert HostThreads(2).share_bytes(nbytes, act, [1, 2]) == [1, 2]
+    assert len(seen) == threads
+    assert threading.get_ident() in seen

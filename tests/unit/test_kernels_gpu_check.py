@@ -108,8 +108,8 @@ def test_a_check_that_raises_is_a_failed_gate_and_ends_no_other(gpu_check: Modul
 def test_a_restore_that_restores_nothing_fails_the_gate_of_a_hybrid_model(
     gpu_check: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def line_alone(copies: SectionCopies, handle: SectionsHandle) -> int:
-        del copies, handle
+    def line_alone(copies: SectionCopies, arena: torch.Tensor, handle: SectionsHandle) -> int:
+        del copies, arena, handle
         return gpu_check.LINE
 
     monkeypatch.setattr(SectionCopies, "restore", line_alone)

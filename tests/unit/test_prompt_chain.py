@@ -4,8 +4,9 @@ import pytest
 
 from anchorline.domain.grid import Grid
 from anchorline.domain.namespace import Namespace
-from anchorline.domain.prefix_key import chain, extend, root_key
+from anchorline.domain.prefix_key import PrefixKey, chain, extend, root_key
 from anchorline.domain.prompt_chain import PromptChain
+from anchorline.domain.tokens import TokenIds
 from support.builders import random_ids
 
 GRID = Grid(8)
@@ -29,6 +30,31 @@ def test_keys_at_grid_lines_are_those_of_the_chain() -> None:
 def test_a_key_off_the_grid_extends_that_of_the_grid_line_below() -> None:
     assert a_chain().key(21) == extend(a_chain().key(16), IDS[16:21])
     assert a_chain().key(3) == extend(root_key(PLAIN), IDS[:3])
+
+
+def test_each_id_is_hashed_once_for_all_grid_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def counting(key: PrefixKey, key_ids: TokenIds) -> PrefixKey:
+        hashed.extend(key_ids.tolist())
+        return extend(key, key_ids)
+
+    monkeypatch.setattr("anchorline.domain.prompt_chain.extend", counting)
+    prompt = a_chain()
+
+    for line in (16, 8, 16, 40, 0, 24, 48):
+        prompt.key(line)
+
+    assert hashed == IDS[:48].tolist()
+
+
+def test_keys_off_the_grid_go_on_from_each_other_and_are_the_same() -> None:
+    prompt = a_chain()
+
+    for line in (17, 19, 19, 18, 23, 9, 25, 31, 16, 26, 1, 49, 7):
+        below = GRID.floor(line)
+        key = chain(PLAIN, IDS, GRID)[below // 8]
+        assert prompt.key(line) == (extend(key, IDS[below:line]) if below < line else key)
 
 
 def test_the_order_of_asking_changes_nothing() -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from anchorline.domain.byte_size import bytes_from
 from anchorline.domain.errors import SettingsError
-from anchorline.settings import ServeSettings, bytes_from, load
+from anchorline.settings import ServeSettings, load
 
 
 def write(directory: Path, text: str, name: str = "anchorline.toml") -> Path:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..section_arena import ALIGNMENT_BYTES
+from ..alignment import ALIGNMENT_BYTES
 from .row_counts import Kernel, RowCounts, cancelling, measured
 
 PACKED_FOR_ROWS: Final = 256

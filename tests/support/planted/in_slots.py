@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+from anchorline.adapters.memory.checkable_copies import CheckableCopies, SectionsCopy
 from anchorline.adapters.memory.checkable_state import CheckableState, Parts, layout_of
 from anchorline.application import resident_prefix
 from anchorline.application.endings import Endings
@@ -24,6 +25,7 @@ from anchorline.domain.prompt import Prompt
 from anchorline.domain.taint_line import Gate, TaintLine, Writer
 from anchorline.domain.tokens import TokenIds
 from anchorline.ports.engine import DecodeInput
+from anchorline.ports.gpu_state import ByteBuffers
 
 from .patching import Planted, everywhere, many_slots, replaced, together
 
@@ -85,24 +87,30 @@ def _one_slot_of_a_batch_fails() -> AbstractContextManager[None]:
 def _sections_aliased() -> AbstractContextManager[None]:
     def faulty(self: CheckableState, into: SectionsHandle | None = None) -> SectionsHandle:
         self._assert_sound()
-        handle = SectionsHandle(next(self._handles)) if into is None else into
-        self._live[handle] = (self._sections_line, self._sections)
+        copies = self._copies
+        handle = SectionsHandle(next(copies._numbers)) if into is None else into
+        copies._sections[handle] = SectionsCopy(self._sections_line, self._section_bytes())
         return handle
 
     return replaced(CheckableState, "capture_sections", faulty)
 
 
 def _buffer_given_out_twice() -> AbstractContextManager[None]:
-    capture = CheckableState.capture_sections
+    hold = CheckableCopies.hold_sections
 
-    def faulty(self: CheckableState, into: SectionsHandle | None = None) -> SectionsHandle:
-        again = self._free[-1] if into is None and self._free else None
-        handle = capture(self, into)
+    def faulty(
+        self: CheckableCopies,
+        line: int,
+        parts: ByteBuffers,
+        into: SectionsHandle | None = None,
+    ) -> SectionsHandle:
+        again = self._free_sections[-1] if into is None and self._free_sections else None
+        handle = hold(self, line, parts, into)
         if again is not None:
-            self._free.append(again)
+            self._free_sections.append(again)
         return handle
 
-    return replaced(CheckableState, "capture_sections", faulty)
+    return replaced(CheckableCopies, "hold_sections", faulty)
 
 
 def _view_forgotten() -> AbstractContextManager[None]:
@@ -263,7 +271,7 @@ FAULTS = (
     Planted(
         "sections of another line",
         "reads the free list of section buffers without taking the buffer off it",
-        "adapters.memory.checkable_state.CheckableState.capture_sections",
+        "adapters.memory.checkable_copies.CheckableCopies.hold_sections",
         _buffer_given_out_twice,
     ),
     Planted(

@@ -4,19 +4,19 @@
 # A fault is planted where it would be made, and that is inside.
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
-from anchorline.application import entry_write
 from anchorline.application.conversations import Conversations
-from anchorline.application.durability import Flush
+from anchorline.application.durability import Flush, FlushReport
 from anchorline.application.entry_write import EntryWrite, Progress
 from anchorline.application.object_store import PartSpec, payload_bytes
 from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.staging import StagingPool
+from anchorline.application.write_source import SlotSource
 from anchorline.application.writes import Write, Writes
 from anchorline.domain.anchor import Anchor
 from anchorline.domain.entry import EntryId, Role
@@ -25,9 +25,10 @@ from anchorline.domain.object_format import place_parts
 from anchorline.domain.object_header import ObjectHeader
 from anchorline.domain.prompt_chain import PromptChain
 from anchorline.domain.stored_entry import ObjectName, StoredEntry
+from anchorline.domain.sums import Sums
 from anchorline.domain.write_guard import WriteCause
 from anchorline.ports.block_storage import ByteArray
-from anchorline.ports.gpu_state import SlotState
+from anchorline.ports.gpu_state import ByteBuffers
 
 from .patching import Planted, everywhere, replaced, together
 
@@ -127,30 +128,23 @@ def _transaction_left_open() -> AbstractContextManager[None]:
 
 
 def _flush_before_commit() -> AbstractContextManager[None]:
-    is_dirty = Conversations.is_dirty
+    report = Flush._report
 
     def step(self: Flush) -> bool:
-        for slot in self._slots:
-            if slot.index in self._waiting and slot.idle:
-                self._waiting.discard(slot.index)
-                self._disk.conversations.save(
-                    slot.index, slot.resident, slot.session, WriteCause.STOP
-                )
+        self._save_idle()
         if self._waiting:
             return False
         self._answer(self._report())
         return True
 
-    def is_dirty_still(self: Conversations, resident: ResidentPrefix) -> bool:
-        under_way = self._writes.pending > 0
-        return not under_way and is_dirty(self, resident)
+    def faulty(self: Flush) -> FlushReport:
+        told = report(self)
+        # Of what is under way the best is taken for granted.
+        missing = 0 if told.pending else told.missing
+        durable = not (told.failed or told.dropped or missing)
+        return replace(told, pending=0, missing=missing, durable=durable)
 
-    def report(self: Flush) -> object:
-        with replaced(Conversations, "is_dirty", is_dirty_still):
-            return told(self)
-
-    told = Flush._report
-    return together(replaced(Flush, "step", step), replaced(Flush, "_report", report))
+    return together(replaced(Flush, "step", step), replaced(Flush, "_report", faulty))
 
 
 def _newest_end_not_saved() -> AbstractContextManager[None]:
@@ -215,11 +209,18 @@ def _saved_as_clean() -> AbstractContextManager[None]:
 
 
 def _sections_in_place_saved() -> AbstractContextManager[None]:
-    def faulty(state: SlotState, anchor: Anchor, act: Callable[[], None]) -> None:
-        del state, anchor
-        act()
+    def sums(self: SlotSource, anchor: Anchor) -> Mapping[str, Sums]:
+        del anchor
+        return self.state.section_sums()
 
-    return replaced(entry_write, "with_sections_of", faulty)
+    def export(self: SlotSource, anchor: Anchor, buffers: ByteBuffers) -> None:
+        del anchor
+        self.state.export_sections(buffers)
+
+    return together(
+        replaced(SlotSource, "section_sums", sums),
+        replaced(SlotSource, "export_sections", export),
+    )
 
 
 def _end_lost_when_merged() -> AbstractContextManager[None]:
@@ -298,7 +299,7 @@ FAULTS = (
     Planted(
         "sections in place saved",
         "saves every anchor from what stands in the slot, without bringing its copy in",
-        "application.entry_write.with_sections_of",
+        "application.write_source.SlotSource.export_sections",
         _sections_in_place_saved,
     ),
 )

@@ -1,0 +1,46 @@
+"""The memory of a CUDA device."""
+
+import torch
+
+from ...ports.memory import MemoryUse
+from .loading import usable_device
+
+
+class DeviceMemory:
+    """Implements `ports.memory.Memory` for one CUDA device, over torch's allocator.
+
+    Calls wait for no kernel, but for `give_back`.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Takes a device that exists."""
+        self._device = device
+
+    def use(self) -> MemoryUse:
+        free, total = torch.cuda.mem_get_info(self._device)
+        return MemoryUse(
+            allocated=torch.cuda.memory_allocated(self._device),
+            reserved=torch.cuda.memory_reserved(self._device),
+            available=free,
+            total=total,
+        )
+
+    def give_back(self) -> int:
+        before = torch.cuda.memory_reserved(self._device)
+        torch.cuda.empty_cache()
+        return max(before - torch.cuda.memory_reserved(self._device), 0)
+
+    def came_and_went(self) -> int:
+        most = torch.cuda.max_memory_allocated(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return max(most - torch.cuda.memory_allocated(self._device), 0)
+
+
+def device_memory(device: str) -> tuple[str, DeviceMemory] | None:
+    """The memory of the device that a setting names, with its name; None where it is the host's.
+
+    Raises:
+        SettingsError: there is no such device.
+    """
+    place = usable_device(device)
+    return None if place.type == "cpu" else (str(place), DeviceMemory(place))

@@ -1,0 +1,161 @@
+"""The conversation whose slot a request takes: kept in memory, written, or knowingly given up."""
+
+from ..domain.displacement import Displacement, Incoming, displace
+from ..domain.entry import Role
+from ..domain.write_guard import WriteCause
+from ..ports.engine import Engine
+from .disk_service import DiskService
+from .entry_write import Progress
+from .ram_entry import RamEntry
+from .ram_tier import RamTier
+from .request import GenerationRequest
+from .slots import Placement, Preparation, Slot
+from .writes import Write
+
+
+class Displacing:
+    """Settles what becomes of conversations, before a row of theirs is overwritten."""
+
+    def __init__(self, engine: Engine, disk: DiskService | None, ram: RamTier | None) -> None:
+        self._profile = engine.profile
+        self._disk = disk
+        self._ram = ram
+
+    def begin(self, preparation: Preparation) -> None:
+        """Decide, and do it where nothing has to be waited for."""
+        ram = self._ram
+        if ram is None:
+            preparation.displaced = True
+            preparation.save = self._save(preparation.request, preparation.placement)
+            return
+        fate = self._fate(ram, preparation)
+        coming = self._needed(ram, preparation.placement, fate)
+        coming += self._at_risk(ram, preparation, fate.elsewhere.end)
+        preparation.saves = self._save_victims(ram, coming)
+        if not preparation.saves:
+            self._settle(ram, preparation, fate)
+
+    def step(self, preparation: Preparation, *, wait: bool) -> None:
+        """Wait for the entries that must be durable before they leave; then settle it."""
+        ram, disk = self._ram, self._disk
+        assert ram is not None
+        assert disk is not None, "only writes are waited for"
+        preparation.saves = [one for one in preparation.saves if disk.writes.is_pending(one)]
+        if preparation.saves:
+            if disk.writes.step() is Progress.WAITING and wait:
+                disk.writes.wait()
+            return
+        self._settle(ram, preparation, self._fate(ram, preparation))
+
+    def _fate(self, ram: RamTier, preparation: Preparation) -> Displacement:
+        request, placement = preparation.request, preparation.placement
+        resident = placement.slot.resident
+        sections = ram.sections_needed(resident)
+        row_bytes = max(ram.blocks.row_bytes, 1)
+        incoming = Incoming(
+            prompt=len(request.prompt),
+            line=placement.line_in_place,
+            reach=min(len(request.prompt) + request.max_tokens, self._profile.window),
+            same_session=is_same_session(request, placement.slot),
+        )
+        earlier = ram.blocks.at_risk(placement.slot.index, resident.highest, incoming.reach)
+        room = ram.room() + _changing_places(ram, placement) - earlier
+        return displace(
+            resident.length,
+            resident.lines,
+            incoming,
+            self._profile.grid,
+            room=(room - sections) // row_bytes,
+            spare=(ram.free() - sections) // row_bytes,
+        )
+
+    def _needed(self, ram: RamTier, placement: Placement, fate: Displacement) -> int:
+        """Bytes that memory has to have free for a conversation that is kept."""
+        if fate.role is None:
+            return 0
+        slot = placement.slot
+        rows = ram.blocks.copies_needed(slot.index, fate.elsewhere)
+        return max(rows - _changing_places(ram, placement), 0) + ram.sections_needed(slot.resident)
+
+    def _at_risk(self, ram: RamTier, preparation: Preparation, start: int) -> int:
+        """Bytes that were displaced before, and that the request will push out of its slot."""
+        request, slot = preparation.request, preparation.placement.slot
+        reach = min(len(request.prompt) + request.max_tokens, self._profile.window)
+        return ram.blocks.at_risk(slot.index, start, reach)
+
+    def _save_victims(self, ram: RamTier, needed: int) -> list[Write]:
+        """Begin to write what would leave memory and be lost."""
+        disk = self._disk
+        if disk is None:
+            return []
+        save = disk.conversations.save_entry
+        writes = [save(one, WriteCause.EVICTION) for one in ram.unsafe_victims(needed)]
+        return [write for write in writes if write is not None]
+
+    def _settle(self, ram: RamTier, preparation: Preparation, fate: Displacement) -> None:
+        placement = preparation.placement
+        slot = placement.slot
+        preparation.displaced = True
+        if fate.role is None or not self._make_room(ram, placement, fate):
+            preparation.save = self._save(preparation.request, placement)
+            return
+        entry = ram.keep(slot.index, slot.resident, fate.top, fate.role, slot.session)
+        if fate.role is Role.PIN:
+            # What stands above the head is in memory no more.
+            preparation.save = self._save(preparation.request, placement)
+        if preparation.save is None:
+            self._save_kept(entry)
+        # It may have to go itself, before all is copied that stands in the request's way.
+        self._save_victims(ram, self._at_risk(ram, preparation, placement.line_in_place))
+
+    def _make_room(self, ram: RamTier, placement: Placement, fate: Displacement) -> bool:
+        """Make room for what is kept, which is more once who shared it has gone for it."""
+        needed = self._needed(ram, placement, fate)
+        while ram.free() < needed:
+            if not ram.make_room(needed):
+                return False
+            needed = self._needed(ram, placement, fate)
+        return True
+
+    def _save_kept(self, entry: RamEntry) -> None:
+        """Have a long one written behind everybody's back, before it must leave."""
+        disk = self._disk
+        if disk is not None and entry.line >= disk.conversations.policy.evicted_tokens_min:
+            disk.conversations.save_entry(entry, WriteCause.EVICTION)
+
+    def _save(self, request: GenerationRequest, placement: Placement) -> Write | None:
+        """Begin to write the conversation that this request replaces, if it is worth it."""
+        disk, slot = self._disk, placement.slot
+        if disk is None:
+            return None
+        same, shared = is_same_session(request, slot), placement.decision.shared
+        if not disk.conversations.must_save(slot.resident, shared, same_session=same):
+            return None
+        return disk.conversations.save(slot.index, slot.resident, slot.session, WriteCause.EVICTION)
+
+
+def _changing_places(ram: RamTier, placement: Placement) -> int:
+    """Bytes of copies that are needed no more once what they are of stands in the slot.
+
+    Where there is room for no other, each block that comes in changes places with one that leaves.
+    """
+    if placement.way is None:
+        return 0
+    entry, line = placement.way.entry, placement.way.anchor.line
+    return sum(
+        ram.blocks.bytes_of(block)
+        for block in entry.blocks_below(line)
+        if block.handle is not None and placement.slot.index not in block.places
+    )
+
+
+def is_same_session(request: GenerationRequest, slot: Slot) -> bool:
+    """Whether a request says that it goes on with a slot's conversation.
+
+    A hint is its user's own: another user's same one gives nothing up.
+    """
+    return (
+        request.session is not None
+        and request.session == slot.session
+        and request.namespace == slot.resident.namespace
+    )

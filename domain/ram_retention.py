@@ -1,0 +1,68 @@
+"""Which entry leaves memory first.
+
+What is durable, or too short to be written at all, goes before what would be lost; what nobody's
+open session names goes before what one does. Among equals a policy decides.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+DAY_S: Final = 86_400.0
+
+
+class Retention(enum.Enum):
+    """What makes an entry worth keeping."""
+
+    VALUE = "value"
+    """Tokens saved per byte that it holds alone, by hits, halved for each day unused."""
+
+    LRU = "lru"
+    """The least recently used one goes first."""
+
+    COST_SIZE = "cost-size"
+    """GreedyDual: tokens saved per byte, on top of what the last one that went was worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class RamHolding:
+    """What retention knows of an entry.
+
+    Attributes:
+        tokens: that a resume at its highest line saves.
+        alone_bytes: that come free with it.
+        credit: for `COST_SIZE`: as `greedy_dual_credit` gave it at its last use.
+        safe: it is durable, or too short to be worth a write.
+        in_session: some open session's conversation.
+    """
+
+    tokens: int
+    alone_bytes: int
+    hits: int
+    last_used_s: float
+    credit: float = 0.0
+    safe: bool = True
+    in_session: bool = False
+
+
+def greedy_dual_credit(inflation: float, tokens: int, alone_bytes: int) -> float:
+    """What a use is worth: `inflation` is the credit of the last entry that went."""
+    return inflation + tokens / max(alone_bytes, 1)
+
+
+def worth(holding: RamHolding, policy: Retention, now_s: float) -> tuple[float, float]:
+    """The least goes first, among those that may go alike."""
+    if policy is Retention.LRU:
+        return holding.last_used_s, 0.0
+    if policy is Retention.COST_SIZE:
+        return holding.credit, holding.last_used_s
+    days = max(now_s - holding.last_used_s, 0.0) / DAY_S
+    value = (holding.hits + 1) * holding.tokens / max(holding.alone_bytes, 1) * 0.5**days
+    return value, holding.last_used_s
+
+
+def leaves_first(
+    holding: RamHolding, policy: Retention, now_s: float
+) -> tuple[bool, bool, float, float]:
+    """The order in which entries leave: the smallest first."""
+    return (not holding.safe, holding.in_session, *worth(holding, policy, now_s))
