@@ -15,6 +15,7 @@ from .adapters.cli.verify_command import Counted
 from .settings import ServeSettings, exposed_keys, load
 
 if TYPE_CHECKING:
+    from .adapters.cli.replay_command import Replays
     from .adapters.cli.simulate_command import Worlds
     from .application.verify import VerifyReport
 
@@ -29,6 +30,7 @@ def main() -> None:
         get_model=_get_model,
         verify=_verify,
         worlds=_worlds,
+        replays=_replays,
         prove_model=_prove_model,
     )
     build_cli(parts)(prog_name="anchorline")
@@ -71,6 +73,12 @@ def _worlds() -> "Worlds":
     from .simulation.worlds import Worlds  # noqa: PLC0415
 
     return Worlds()
+
+
+def _replays() -> "Replays":
+    from .simulation.replays import Replays  # noqa: PLC0415
+
+    return Replays()
 
 
 def _models_path(flags: Flags, config: Path | None) -> Path:

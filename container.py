@@ -60,6 +60,7 @@ from .domain.errors import RequestError, SettingsError, StorageError, StorageUna
 from .domain.fingerprint import Fingerprint, fingerprint_of
 from .domain.measured_rate import BYTES_PER_S_PRIOR
 from .domain.memory_plan import LimitsWanted
+from .domain.ram_retention import Retention
 from .domain.write_guard import WriteGuard
 from .ports.block_storage import BlockStorage
 from .ports.catalog import Catalog
@@ -117,6 +118,9 @@ def _limits(settings: ServeSettings, engine: Engine, pools: MemoryPools) -> Limi
         anchors=fitted(_anchor_budget(settings), pools, len(engine.slots)),
         cache_enabled=settings.cache == "on",
         ram_bytes_max=pools.host.plan.ram_bytes_max.bytes,
+        ram_idle_s=settings.ram_idle_s or None,
+        heal_idle_s=settings.heal_idle_s or None,
+        retention=Retention(settings.ram_retention),
     )
 
 

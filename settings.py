@@ -135,6 +135,16 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         ByteSize | None, _about("Cache", "for state outside slots [11 GiB, or less]")
     ] = None
 
+    ram_idle_s: Annotated[
+        float, Meta(ge=0, le=604_800), _about("Cache", "unused, to be on disk alone; 0 is never")
+    ] = 300.0
+    heal_idle_s: Annotated[
+        float, Meta(ge=0, le=86400), _about("Cache", "idle before rows are healed; 0 is never")
+    ] = 0.0
+    ram_retention: Annotated[
+        Literal["value", "lru", "cost-size"], _about("Cache", "what is kept longest in memory")
+    ] = "value"
+
     verify: Annotated[
         Literal["off", "on", "strict"], _about("Cache", "recompute kept state when idle")
     ] = "off"

@@ -9,6 +9,7 @@ from .demotion import Demotion
 from .disk_service import DiskService
 from .durability import Flush, FlushReport
 from .entry_write import Progress
+from .ram_tier import RamTier
 from .slots import Slot
 
 SHARE_OF_REQUESTS: Final = 0.005
@@ -24,9 +25,11 @@ class Background:
         disk: DiskService | None,
         slots: Sequence[Slot],
         clock: Clock,
+        ram: RamTier | None = None,
         demotion: Demotion | None = None,
     ) -> None:
         self._disk = disk
+        self._ram = ram
         self._demotion = demotion
         self._slots = slots
         self._clock = clock
@@ -66,7 +69,7 @@ class Background:
         if self._disk is None:
             answer(FlushReport.without_tier())
             return
-        self._flushes.append(Flush(self._disk, self._slots, answer))
+        self._flushes.append(Flush(self._disk, self._slots, answer, self._ram))
 
     def read_back(self) -> int:
         """Bring the newest conversations into the empty slots; how many tokens stand there now."""

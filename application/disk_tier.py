@@ -145,7 +145,7 @@ class DiskTier:
         """
         return [
             disk_offer(found, in_place, self.rate, row_invariant=self.profile.row_invariant)
-            for found in self._index.continuations(chain, highest)
+            for found in self._index.choices(chain, highest)
         ]
 
     def stats(self, pending_writes: int) -> DiskStats:

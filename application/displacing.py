@@ -78,10 +78,11 @@ class Displacing:
         return max(rows - _changing_places(ram, placement), 0) + ram.sections_needed(slot.resident)
 
     def _at_risk(self, ram: RamTier, preparation: Preparation, start: int) -> int:
-        """Bytes that were displaced before, and that the request will push out of its slot."""
-        request, slot = preparation.request, preparation.placement.slot
+        """Bytes of copies that the request will have made, beside those of what it displaces."""
+        request, placement = preparation.request, preparation.placement
         reach = min(len(request.prompt) + request.max_tokens, self._profile.window)
-        return ram.blocks.at_risk(slot.index, start, reach)
+        earlier = ram.blocks.at_risk(placement.slot.index, start, reach)
+        return earlier + _crossing(ram, placement)
 
     def _save_victims(self, ram: RamTier, needed: int) -> list[Write]:
         """Begin to write what would leave memory and be lost."""
@@ -146,6 +147,18 @@ def _changing_places(ram: RamTier, placement: Placement) -> int:
         ram.blocks.bytes_of(block)
         for block in entry.blocks_below(line)
         if block.handle is not None and placement.slot.index not in block.places
+    )
+
+
+def _crossing(ram: RamTier, placement: Placement) -> int:
+    """Bytes of copies that are made on the way from other slots."""
+    if placement.way is None:
+        return 0
+    entry, line = placement.way.entry, placement.way.anchor.line
+    return sum(
+        ram.blocks.bytes_of(block)
+        for block in entry.blocks_below(line)
+        if block.handle is None and placement.slot.index not in block.places
     )
 
 

@@ -15,6 +15,8 @@ from ..domain.write_guard import WriteCause
 from .conversations import NO_SLOT
 from .disk_service import DiskService
 from .entry_ids import entry_id
+from .ram_entry import RamEntry
+from .ram_tier import RamTier
 from .writes import Write
 
 if TYPE_CHECKING:
@@ -160,10 +162,13 @@ class Flush:
         disk: DiskService,
         slots: "Sequence[Slot]",
         answer: Callable[[FlushReport], None],
+        ram: RamTier | None = None,
     ) -> None:
         """Begins to save what is idle: by the next step a request may have taken the slot."""
         self._disk = disk
         self._slots = slots
+        self._ram = ram
+        self._kept: dict[EntryId, _Wanted] = {}
         self._waiting = {slot.index for slot in slots}
         self._answer = answer
         self._turns: dict[int, _Turn] = {}
@@ -171,6 +176,8 @@ class Flush:
         for index in (NO_SLOT, *self._waiting):
             for write in disk.writes.of_slot(index):
                 self._await(write)
+        for entry in () if ram is None else ram.entries:
+            self._save_kept(entry)
         self._save_idle()
 
     def step(self) -> bool:
@@ -199,6 +206,13 @@ class Flush:
         """Save what stands in a slot; once more only where it goes on with what was cut."""
         before, resident = self._turns.get(slot.index), slot.resident
         if before is not None and before.save is not None:
+            kept = None if before.goes_on else self._kept_as(before)
+            if kept is not None:
+                # Another has the slot now, and memory has what stood there.
+                self._awaited.remove(before.save)
+                del self._turns[slot.index]
+                self._save_kept(kept)
+                return
             if not before.goes_on:
                 # It is lost. Its slot is another's, who was not there when the flush was asked.
                 self._turns[slot.index] = replace(before, number=TURNS_MAX)
@@ -221,6 +235,30 @@ class Flush:
             None if write is None else self._await(write),
             1 if before is None else before.number + 1,
         )
+
+    def _save_kept(self, entry: RamEntry) -> None:
+        """Save what memory keeps."""
+        tier = self._disk.tier
+        dirty = self._disk.conversations.is_dirty_entry(entry)
+        if not dirty and entry.stored is not None and tier.index.entry(entry.stored) is not None:
+            # It was read from there, and is a part of what stands there.
+            self._kept[entry.stored] = _Wanted(entry.stored, entry.line, ends=False)
+            return
+        ends = entry.state.end is not None and entry.state.end.line == entry.line
+        own = entry_id(Role.CONVERSATION, tier.fingerprint, entry.chain.key(entry.line))
+        self._kept[own] = _Wanted(own, entry.line, ends)
+        write = self._disk.conversations.save_entry(entry, WriteCause.STOP)
+        if write is not None:
+            self._await(write)
+
+    def _kept_as(self, turn: _Turn) -> RamEntry | None:
+        """The entry in memory that has what stood in a slot, or a continuation."""
+        line = turn.wanted.line
+        for entry in () if self._ram is None else self._ram.entries:
+            same = entry.namespace == turn.namespace and entry.line >= line
+            if same and np.array_equal(entry.state.key_ids[:line], turn.keys):
+                return entry
+        return None
 
     def _await(self, write: Write) -> _Awaited:
         for awaited in self._awaited:
@@ -263,7 +301,9 @@ class Flush:
     def _missing(self) -> set[EntryId]:
         """What is wanted, and is not on the medium now, whatever it was before."""
         index, heirs = self._disk.tier.index, self._disk.tier.heirs
-        missing: set[EntryId] = set()
+        missing = {
+            own for own, one in self._kept.items() if not one.is_in(index.entry(heirs.of(own)))
+        }
         for turn in self._turns.values():
             own = turn.wanted.id
             if not turn.wanted.is_in(index.entry(own if turn.stands else heirs.of(own))):

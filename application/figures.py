@@ -117,6 +117,7 @@ def ram_stats(ram: RamTier) -> RamStats:
         superseded=counts.superseded,
         evicted=counts.evicted,
         demoted=counts.demoted,
+        healed=counts.healed,
         cut=counts.cut,
         collisions=counts.collisions,
         blocks_captured=moves.captured,

@@ -1,9 +1,7 @@
 """Copies of sections that slots and entries share: each lives as long as somebody needs it."""
 
-from collections.abc import Mapping
-
 from ..domain.anchor import Anchor, SectionsHandle
-from ..domain.sums import Sums
+from ..domain.sums import PartSums
 from ..ports.gpu_state import GpuState, StateCopies
 
 
@@ -16,7 +14,7 @@ class HeldSections:
         self._nbytes = section_bytes
         self._slots: dict[SectionsHandle, int] = {}
         self._entries: dict[SectionsHandle, int] = {}
-        self._seals: dict[SectionsHandle, tuple[Anchor, Mapping[str, Sums]]] = {}
+        self._seals: dict[SectionsHandle, tuple[Anchor, PartSums]] = {}
 
     @property
     def entry_bytes(self) -> int:
@@ -59,11 +57,11 @@ class HeldSections:
         """An entry needs it no more."""
         self._count_down(self._entries, handle)
 
-    def seal(self, anchor: Anchor, sums: Mapping[str, Sums]) -> None:
+    def seal(self, anchor: Anchor, sums: PartSums) -> None:
         """Note what an anchor's copy is, for as long as it is: whoever holds it shares the note."""
         self._seals[anchor.handle] = (anchor, sums)
 
-    def seal_of(self, anchor: Anchor) -> Mapping[str, Sums] | None:
+    def seal_of(self, anchor: Anchor) -> PartSums | None:
         """What was noted of just this anchor; None if nothing was, or its copy is another's."""
         found = self._seals.get(anchor.handle)
         return None if found is None or found[0] != anchor else found[1]

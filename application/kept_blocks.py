@@ -15,6 +15,7 @@ import numpy as np
 
 from ..domain.anchor import RowsHandle
 from ..domain.grid import Span
+from ..domain.sums import PartSums
 from ..domain.tokens import TokenIds
 from ..ports.engine import Engine
 
@@ -32,6 +33,7 @@ class KeptBlock:
         handle: a copy outside the slots.
         places: slots where these very rows stand.
         needed: how many entries need it.
+        seals: where it is to be verified, the sums of its tainted rows when they were written.
     """
 
     span: Span
@@ -42,6 +44,7 @@ class KeptBlock:
     handle: RowsHandle | None = None
     places: set[int] = field(default_factory=set[int])
     needed: int = 0
+    seals: tuple[tuple[Span, PartSums], ...] = ()
 
     @property
     def is_there(self) -> bool:

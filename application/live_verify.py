@@ -21,8 +21,10 @@ from ..ports.clock import Clock
 from ..ports.engine import Engine
 from ..ports.telemetry import Telemetry
 from .disk_service import DiskService
+from .distrust import Distrust
 from .held_sections import HeldSections
 from .live_verify_cold import Spare, exported_rows, first_row
+from .live_verify_kept import KeptSubject
 from .live_verify_report import (
     Found,
     LiveReport,
@@ -33,6 +35,7 @@ from .live_verify_report import (
     journal_row,
 )
 from .live_verify_subjects import ResidentSubject, StoredSubject, Subject
+from .ram_tier import RamTier
 from .read_queue import RestoreFailed
 from .resident_prefix import ResidentPrefix
 from .slots import Slot
@@ -107,6 +110,7 @@ class LiveVerifier:
         engine: Engine,
         slots: Sequence[Slot],
         disk: DiskService | None,
+        ram: RamTier | None,
         clock: Clock,
         telemetry: Telemetry,
         policy: VerifyPolicy,
@@ -130,10 +134,12 @@ class LiveVerifier:
         resident = ResidentPrefix(spare, engine.profile, SPARE_ANCHORS, sections)
         self._spare = Spare(len(slots), spare, resident)
         self._disk = disk
+        self._ram = ram
+        self._sections = sections
+        self._distrust = Distrust(slots, ram, forget)
         self._clock = clock
         self._telemetry = telemetry
         self._policy = policy
-        self._forget = forget
         self._tell_found = found
         self._serve_cold = serve_cold
         self._calls: deque[_Call] = deque()
@@ -237,18 +243,28 @@ class LiveVerifier:
         return subject
 
     def _subjects(self) -> Iterator[Subject]:
-        """All that a request may resume from: first what stands in slots, then the last used."""
+        """All that a request may resume from: first what is near, then the last used."""
         profile = self._engine.profile
         for slot in self._slots:
             state = self._engine.slots[slot.index]
             # After a restore that was given up the sections in place are of another line.
             if slot.resident.highest and state.length == slot.resident.length:
-                yield ResidentSubject(slot, state, profile, self._forget)
+                yield ResidentSubject(slot, state, profile, self._distrust)
+        yield from self._kept()
         if self._disk is None:
             return
         for entry in sorted(self._disk.tier.index.entries(), key=lambda one: -one.last_used_s):
             if entry.anchors and entry.anchors[-1].line <= profile.window:
                 yield StoredSubject(entry, self._disk, self._spare, profile)
+
+    def _kept(self) -> Iterator[Subject]:
+        """What memory keeps, the last used first."""
+        if self._ram is None:
+            return
+        for entry in sorted(self._ram.entries, key=lambda one: -one.last_used_s):
+            yield KeptSubject(
+                entry, self._ram, self._sections, self._spare, self._engine, self._distrust
+            )
 
     def _seen_s(self, subject: Subject) -> float:
         """When it was verified last as it is now."""

@@ -1,17 +1,19 @@
 """A cold prefill on spare state, and what it is held against."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..domain.anchor import Anchor
 from ..domain.grid import Grid, Span
 from ..domain.layout import View
 from ..domain.mismatch import Difference, Kind
+from ..domain.sums import PartSums
+from ..domain.taint_line import Gate, TaintLine
 from ..domain.tokens import TokenIds
-from ..ports.engine import Engine
-from ..ports.gpu_state import ByteBuffers, SlotState
-from .live_verify_seals import PartSums
+from ..ports.engine import Engine, EngineProfile
+from ..ports.gpu_state import ByteBuffers, SlotState, StateCopies
 from .resident_prefix import ResidentPrefix
 
 
@@ -35,13 +37,63 @@ class Reference:
 
     Attributes:
         ids: at least those of all spans.
-        rows: the sums of each span, ascending and without gaps from row 0.
+        rows: the sums of each span, ascending and without gaps from row 0; as many as there are
+            places where its rows stand.
         sections: the lines of anchors, with their sums; each one ends a span.
     """
 
     ids: TokenIds
-    rows: list[tuple[Span, PartSums]] = field(default_factory=list[tuple[Span, PartSums]])
+    rows: list[tuple[Span, Sequence[PartSums]]] = field(
+        default_factory=list[tuple[Span, Sequence[PartSums]]]
+    )
     sections: list[tuple[int, PartSums]] = field(default_factory=list[tuple[int, PartSums]])
+
+
+def hold_anchors(
+    reference: Reference,
+    anchors: Callable[[], Sequence[Anchor]],
+    taint: TaintLine,
+    profile: EngineProfile,
+    copies: StateCopies,
+    seal_of: Callable[[Anchor], PartSums | None] | None,
+) -> Generator[Difference | None]:
+    """Take the sums of the anchors that a cold prefill must give again; hold the rest to its seals.
+
+    Args:
+        reference: filled in.
+        anchors: those that are left; some may have to make room meanwhile.
+        seal_of: each of them is to have one; None where nobody sealed any.
+    """
+    for anchor in anchors():
+        if anchor not in anchors():
+            continue
+        found = copies.section_sums(anchor.handle)
+        gate = taint.gate(anchor.line, anchor.kind, profile.row_invariant)
+        if gate is Gate.BITWISE:
+            reference.sections.append((anchor.line, found))
+            yield None
+        elif seal_of is not None:
+            sealed = seal_of(anchor)
+            # What nobody sealed is the copy of another anchor.
+            part = next(iter(found), None) if sealed is None else departing(sealed, found)
+            yield difference_of(Kind.PRESERVED_SECTIONS, anchor.line, part)
+
+
+def hold_rows(
+    reference: Reference,
+    top: int,
+    grid: Grid,
+    sums: Callable[[Span], Sequence[PartSums]],
+) -> Generator[None]:
+    """Take the sums of the rows below `top`, all of which a cold prefill must give again.
+
+    Args:
+        reference: filled in; its anchors are there already.
+        sums: of a span, at each place where its rows stand.
+    """
+    for span in cold_spans(grid, top, [line for line, _ in reference.sections]):
+        reference.rows.append((span, sums(span)))
+        yield None
 
 
 def cold_spans(grid: Grid, top: int, lines: Iterable[int]) -> Iterator[Span]:
@@ -65,10 +117,11 @@ def recompute(engine: Engine, spare: Spare, reference: Reference) -> Generator[D
     """
     state = spare.state
     state.resume_at(0)
-    for span, expected in reference.rows:
+    for span, stood in reference.rows:
         engine.prefill(spare.index, reference.ids[span.start : span.end])
         spare.forwarded += len(span)
-        part = departing(expected, state.row_sums(span))
+        cold = state.row_sums(span)
+        part = next(filter(None, (departing(expected, cold) for expected in stood)), None)
         if part is not None:
             yield Difference(Kind.BITWISE_ROWS, span.end, part, span.start)
         for line, sections in reference.sections:
@@ -81,6 +134,13 @@ def recompute(engine: Engine, spare: Spare, reference: Reference) -> Generator[D
 def departing(expected: PartSums, found: PartSums) -> str | None:
     """The first part whose sums are not as expected."""
     return next((name for name, sums in expected.items() if found.get(name) != sums), None)
+
+
+def difference_of(
+    kind: Kind, line: int, part: str | None, row: int | None = None
+) -> Difference | None:
+    """What departs, if any part does."""
+    return None if part is None else Difference(kind, line, part, row)
 
 
 def first_row(

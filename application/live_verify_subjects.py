@@ -16,13 +16,23 @@ from ..domain.grid import Span
 from ..domain.mismatch import Difference, Kind
 from ..domain.namespace import Namespace
 from ..domain.stored_entry import ObjectName, StoredEntry
-from ..domain.taint_line import Gate
+from ..domain.sums import PartSums
 from ..domain.tokens import TokenIds
 from ..ports.engine import Engine, EngineProfile
 from ..ports.gpu_state import ByteBuffers, SlotState, StateCopies
 from .disk_service import DiskService
+from .distrust import Distrust
 from .entry_write import Progress
-from .live_verify_cold import Reference, Spare, cold_spans, departing, exported_rows, recompute
+from .live_verify_cold import (
+    Reference,
+    Spare,
+    departing,
+    difference_of,
+    exported_rows,
+    hold_anchors,
+    hold_rows,
+    recompute,
+)
 from .read_queue import RestoreFailed
 from .resident_prefix import ResidentPrefix
 from .slots import Slot
@@ -86,17 +96,13 @@ class ResidentSubject:
     borrows = False
 
     def __init__(
-        self, slot: Slot, state: SlotState, profile: EngineProfile, forget: Callable[[Slot], object]
+        self, slot: Slot, state: SlotState, profile: EngineProfile, distrust: Distrust
     ) -> None:
-        """Takes a slot that can be resumed.
-
-        Args:
-            forget: makes a slot drop what it holds.
-        """
+        """Takes a slot that can be resumed."""
         self._slot = slot
         self._state = state
         self._profile = profile
-        self._forget = forget
+        self._distrust = distrust
         self._changes = slot.resident.changes
         self.id = f"slot-{slot.index}"
         self.version: Hashable = (self._changes, slot.resident.length)
@@ -111,17 +117,18 @@ class ResidentSubject:
         for span, sealed in () if resident.seals is None else resident.seals.rows:
             if span.end <= len(self.ids):
                 part = departing(sealed, state.row_sums(span))
-                yield _difference(Kind.PRESERVED_ROWS, span.end, part, span.start)
+                yield difference_of(Kind.PRESERVED_ROWS, span.end, part, span.start)
+        seal_of = None if resident.seals is None else resident.seals.of_anchor
         reference = Reference(self.ids)
-        yield from _reference(reference, resident, state, self._profile, engine.copies)
+        yield from _held(reference, resident, state, self._profile, engine.copies, seal_of)
         yield from recompute(engine, spare, reference)
 
     def rows(self, span: Span) -> ByteBuffers | None:
         return exported_rows(self._state, self._profile.layout.views, span)
 
     def distrust(self, difference: Difference, reason: str) -> None:
-        del difference, reason
-        self._forget(self._slot)
+        del reason
+        self._distrust.resident(self._slot, difference)
 
 
 class StoredSubject:
@@ -152,7 +159,7 @@ class StoredSubject:
         self.namespace = spare.resident.namespace
         self.ids = spare.resident.ids.copy()
         reference = Reference(self.ids)
-        yield from _reference(reference, spare.resident, spare.state, self._profile, engine.copies)
+        yield from _held(reference, spare.resident, spare.state, self._profile, engine.copies)
         spare.resident.forget()
         yield from recompute(engine, spare, reference)
 
@@ -209,44 +216,16 @@ class StoredSubject:
             self.borrows = False
 
 
-def _reference(
+def _held(
     reference: Reference,
     resident: ResidentPrefix,
     state: SlotState,
     profile: EngineProfile,
     copies: StateCopies,
+    seal_of: Callable[[Anchor], PartSums | None] | None = None,
 ) -> Generator[Difference | None]:
-    """Take the sums of what a cold prefill must give again; hold the rest against its seals.
-
-    Args:
-        reference: filled in.
-    """
-    taint, seals = resident.taint, resident.seals
+    """What stands in a slot, see `hold_anchors`."""
+    taint = resident.taint
+    yield from hold_anchors(reference, lambda: resident.resumable, taint, profile, copies, seal_of)
     top = min(taint.line, len(reference.ids))
-    for anchor in _anchors_of(resident):
-        if anchor not in _anchors_of(resident):
-            continue  # it had to make room meanwhile
-        found = copies.section_sums(anchor.handle)
-        sealed = None if seals is None else seals.of_anchor(anchor)
-        gate = taint.gate(anchor.line, anchor.kind, profile.row_invariant)
-        if gate is Gate.BITWISE:
-            reference.sections.append((anchor.line, found))
-            yield None
-        elif sealed is not None:
-            part = departing(sealed, found)
-            yield _difference(Kind.PRESERVED_SECTIONS, anchor.line, part)
-    lines = [line for line, _ in reference.sections]
-    for span in cold_spans(profile.grid, top, lines):
-        reference.rows.append((span, state.row_sums(span)))
-        yield None
-
-
-def _anchors_of(resident: ResidentPrefix) -> tuple[Anchor, ...]:
-    end = resident.end_anchor
-    return resident.anchors if end is None else (*resident.anchors, end)
-
-
-def _difference(
-    kind: Kind, line: int, part: str | None, row: int | None = None
-) -> Difference | None:
-    return None if part is None else Difference(kind, line, part, row)
+    yield from hold_rows(reference, top, profile.grid, lambda span: [state.row_sums(span)])

@@ -11,7 +11,8 @@ from ..domain.taint_line import Gate
 from .disk_service import DiskService
 from .prefetch import Prefetch
 from .preparing import Preparer, told
-from .request import GenerationRequest
+from .request import Decision, GenerationRequest
+from .response_cache import ResponseCache
 from .slots import Placement, Slots
 
 
@@ -22,7 +23,8 @@ class Nearest:
     Attributes:
         shares: leading tokens that they have in common: all of them where it stands in a slot,
             else up to a grid line.
-        parts_at: at or below this token they part; None where the whole prompt is shared.
+        parts_at: at or below this token they part: 0 where nothing is shared, None where all of the
+            prompt is.
     """
 
     shares: int
@@ -66,6 +68,7 @@ class Peek:
         disk: DiskService | None,
         preparer: Preparer,
         prefetch: Prefetch | None,
+        responses: ResponseCache | None,
         prefill_seconds: Callable[[int, int], float],
         grid: Grid,
     ) -> None:
@@ -73,6 +76,7 @@ class Peek:
         self._disk = disk
         self._preparer = preparer
         self._prefetch = prefetch
+        self._responses = responses
         self._prefill_seconds = prefill_seconds
         self._grid = grid
 
@@ -83,6 +87,10 @@ class Peek:
         what stands there now that is asked, and who runs goes on.
         """
         placement = self._slots.foreseen(request, self._prefill_seconds, self._disk)
+        nearest = self._nearest(request, placement)
+        replayed = None if self._responses is None else self._responses.known(request)
+        if replayed is not None:
+            return _replayed(replayed.decision, request, nearest)
         offer, tier, source = self._foreseen(placement, request)
         prefill_s = self._prefill_seconds(offer.line, len(request.prompt))
         return Peeked(
@@ -94,7 +102,7 @@ class Peek:
             restore_s=offer.move_seconds,
             first_token_s=offer.move_seconds + prefill_s,
             session=request.session,
-            nearest=self._nearest(request, placement),
+            nearest=nearest,
         )
 
     def _foreseen(
@@ -129,4 +137,20 @@ class Peek:
         shares = max(in_slots, below)
         if shares >= tokens:
             return Nearest(tokens, None)
-        return Nearest(shares, shares if shares > below else min(below + self._grid.step, tokens))
+        exact = in_slots > below or shares == 0
+        return Nearest(shares, shares if exact else min(below + self._grid.step, tokens))
+
+
+def _replayed(decision: Decision, request: GenerationRequest, nearest: Nearest) -> Peeked:
+    """Of an answer that is given again: nothing is moved, and nothing is read."""
+    return Peeked(
+        tier=decision.tier,
+        source=decision.source,
+        gate=decision.gate,
+        line=decision.cached,
+        tokens=len(request.prompt),
+        restore_s=0.0,
+        first_token_s=0.0,
+        session=request.session,
+        nearest=nearest,
+    )

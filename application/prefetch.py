@@ -113,9 +113,10 @@ class Prefetch:
             self._abandon(self.fetch)
         if not self._slots.cache_enabled:
             return False
-        self._look(queue)
+        looked = self._look(queue)
         preparing = any(slot.preparing is not None for slot in self._slots.all)
-        if self.fetch is None and not preparing:
+        # Who wants the same entry is known once all have been looked at.
+        if self.fetch is None and not preparing and not looked:
             self._begin(queue)
         fetch = self.fetch
         if fetch is None or not fetch.under_way or fetch.holders:
@@ -192,16 +193,17 @@ class Prefetch:
         if self.fetch is not None:
             self.fetch.waiting &= queued
 
-    def _look(self, queue: Sequence[GenerationRequest]) -> None:
-        """See what the first request that was not looked at would resume from."""
+    def _look(self, queue: Sequence[GenerationRequest]) -> bool:
+        """See what the first request that was not looked at would resume from; if there is one."""
         new = next((request for request in queue if request.id not in self._seen), None)
         if new is None:
-            return
+            return False
         seen = self._seen[new.id] = self._foreseen(new)
         fetch = self.fetch
         if fetch is not None and fetch.under_way and fetch.brings(seen.stored):
             fetch.waiting.add(new.id)
             self.counts.joined += 1
+        return True
 
     def _foreseen(self, request: GenerationRequest) -> _Seen:
         placement = self._slots.foreseen(request, self._prefill_seconds, self._disk)

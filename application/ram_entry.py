@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.entry import EntryId, Role
+from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.prefix_key import PrefixKey
 from ..domain.prompt_chain import PromptChain
+from ..domain.sums import PartSums
 from ..domain.tokens import TokenIds
 from ..domain.way_index import Way
 from .kept_blocks import KeptBlock
@@ -57,6 +59,15 @@ class RamEntry:
         """The blocks that a resume at a line needs."""
         return [block for block in self.blocks if block.span.start < line]
 
+    def seals_below(self, line: int) -> list[tuple[Span, PartSums]]:
+        """The seals of its rows below one of its anchors."""
+        return [
+            (span, sums)
+            for block in self.blocks_below(line)
+            for span, sums in block.seals
+            if span.end <= line
+        ]
+
     def ways(self) -> list[Way[Anchor]]:
         """The lines at which it continues a prompt."""
         grid = self.chain.grid
@@ -64,7 +75,8 @@ class RamEntry:
         for anchor in self.state.anchors:
             line = anchor.line
             # A line off the grid is looked for above the grid line below it.
-            below = grid.floor(line - 1) if not grid.has(line) else line - grid.step
+            below = grid.floor(line - 1)
+            tainted = line > self.state.taint
             found.append(
                 Way(
                     owner=self.id,
@@ -73,6 +85,7 @@ class RamEntry:
                     line=line,
                     kind=anchor.kind,
                     what=anchor,
+                    same=(anchor.handle, self.blocks[(line - 1) // grid.step], tainted),
                 )
             )
         return found

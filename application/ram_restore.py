@@ -56,6 +56,8 @@ class RamRestore:
         line = self._anchor.line
         if not self._tier.has(self.entry) or self.entry.line < line:
             return None
+        if self._resident.seals is not None:
+            self._resident.seals.take_rows(self.entry.seals_below(line))
         self._resident.take(self.entry.state.below(line))
         return Progress.DONE
 

@@ -1,5 +1,6 @@
 """The tier in memory: conversations that lost their slot, and come back without a prefill."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -11,6 +12,7 @@ from ..domain.anchor import Anchor, AnchorKind
 from ..domain.entry import EntryId, Role, Source, Tier
 from ..domain.grid import Grid, Span
 from ..domain.measured_rate import MeasuredRate
+from ..domain.namespace import Namespace
 from ..domain.offers import Offer, usable_line
 from ..domain.prefix_key import PrefixKey
 from ..domain.prompt import Prompt
@@ -22,6 +24,7 @@ from ..ports.clock import Clock
 from ..ports.engine import Engine
 from .held_sections import HeldSections
 from .kept_blocks import KeptBlock, KeptBlocks
+from .kept_seals import KeptSeals
 from .kept_state import KeptState
 from .ram_entry import RamEntry, is_part_of
 from .resident_prefix import ResidentPrefix
@@ -51,6 +54,7 @@ class RamCounts:
     superseded: int = 0
     evicted: int = 0
     demoted: int = 0
+    healed: int = 0
     cut: int = 0
     collisions: int = 0
 
@@ -68,6 +72,7 @@ class RamTier:
         reserved: bytes of what is on its way here.
         give_way: gives up what is on its way here, for what memory is needed for now.
         rate: of copies between slots and memory.
+        seals: seals what is kept, where it is to be verified.
     """
 
     def __init__(
@@ -94,11 +99,13 @@ class RamTier:
         self.entered: Callable[[RamEntry], None] = lambda entry: None
         self.left: Callable[[RamEntry], None] = lambda entry: None
         self.rate = MeasuredRate(COPY_BYTES_PER_S, BLOCK_S)
+        self.seals: KeptSeals | None = None
         self.blocks = KeptBlocks(engine, self.free, self.make_room, self._lost)
         self.counts = RamCounts()
         self._entries: dict[EntryId, RamEntry] = {}
         self._index: WayIndex[Anchor] = WayIndex()
-        self._clean: dict[PrefixKey, KeptBlock] = {}
+        # By namespace too: keys are hints, and no token tells whose rows they are.
+        self._clean: dict[tuple[Namespace, PrefixKey], KeptBlock] = {}
         self._numbers = count(1)
         self._inflation = 0.0
 
@@ -160,7 +167,10 @@ class RamTier:
         """
         state = resident.kept_state(line)
         chain = PromptChain(state.key_ids, state.namespace, self._grid)
-        return self._keep(state, self._blocks_of(slot, state, chain), chain, role, session)
+        blocks = self._blocks_of(slot, state, chain)
+        if self.seals is not None and resident.seals is not None:
+            self.seals.keep(state, blocks, resident.seals)
+        return self._keep(state, blocks, chain, role, session)
 
     def take(
         self,
@@ -179,7 +189,9 @@ class RamTier:
         chain = PromptChain(state.key_ids, state.namespace, self._grid)
         for block in blocks:
             if block.clean:
-                self._clean.setdefault(chain.key(block.span.end), block)
+                self._clean.setdefault(_key(chain, block.span.end), block)
+        if self.seals is not None:
+            self.seals.take(state, blocks)
         return self._keep(state, blocks, chain, role, session, stored)
 
     def standing(self, prompt: Prompt, chain: PromptChain, line: int) -> list[KeptBlock]:
@@ -187,7 +199,7 @@ class RamTier:
         found: list[KeptBlock] = []
         for span in self._grid.chunks(0, line):
             below = found[-1] if found else None
-            block = self._clean.get(chain.key(span.end)) if self._grid.has(span.end) else None
+            block = self._clean.get(_key(chain, span.end)) if self._grid.has(span.end) else None
             if (
                 block is None
                 or not (block.needed and block.is_there and block.below is below)
@@ -238,7 +250,7 @@ class RamTier:
             self._sections.keep(anchor.handle)
         self._enter(entry)
         self.counts.kept += 1
-        entry.credit = greedy_dual_credit(self._inflation, entry.line, self.bytes_alone(entry))
+        entry.credit = greedy_dual_credit(self._inflation, entry.line, self.bytes_all(entry))
         self._supersede(entry)
         self.entered(entry)
         return entry
@@ -247,7 +259,7 @@ class RamTier:
         """A request has resumed from it."""
         entry.hits += 1
         entry.last_used_s = self._clock.monotonic()
-        entry.credit = greedy_dual_credit(self._inflation, entry.line, self.bytes_alone(entry))
+        entry.credit = greedy_dual_credit(self._inflation, entry.line, self.bytes_all(entry))
         self.counts.restored += 1
 
     def drop(self, entry: RamEntry) -> None:
@@ -260,10 +272,20 @@ class RamTier:
             self._sections.give_up(anchor.handle)
         self.left(entry)
 
+    def healed(self, entry: RamEntry) -> None:
+        """Give an entry up whose tokens stand in a slot again, healed."""
+        self.drop(entry)
+        self.counts.healed += 1
+
     def demote(self, entry: RamEntry) -> None:
         """Give an entry up that the medium has as well."""
         self.drop(entry)
         self.counts.demoted += 1
+
+    def distrust(self, entry: RamEntry) -> None:
+        """Give up an entry that may be wrong, whoever is writing it."""
+        self.cut(entry, 0)
+        self.drop(entry)
 
     def clear(self) -> int:
         """Forget what nobody is bringing in; tokens that this were."""
@@ -281,20 +303,17 @@ class RamTier:
             counts: False counts no collision: nothing is to be told of the question.
         """
         found: list[RamWay] = []
-        served: set[EntryId] = set()
-        ways = self._index.find(chain, usable_line(len(prompt)))
-        for way in sorted(ways, key=lambda way: (-way.line, way.kind is AnchorKind.END)):
+        ways = deque(self._index.choices(chain, usable_line(len(prompt))))
+        while ways and len(found) < WAYS_MAX:
+            way = ways.popleft()
             entry = self._entries[way.owner]
-            if way.kind is AnchorKind.GRID:
-                if entry.id in served:
-                    continue
-                served.add(entry.id)
-            if not self._is_prefix(entry, way.line, prompt, chain):
-                self.counts.collisions += counts
+            if self._is_prefix(entry, way.line, prompt, chain):
+                found.append(RamWay(entry, way.what))
                 continue
-            found.append(RamWay(entry, way.what))
-            if len(found) == WAYS_MAX:
-                break
+            self.counts.collisions += counts
+            lower = self._index.lower(chain, way) if way.kind is AnchorKind.GRID else None
+            if lower is not None:
+                ways.append(lower)
         return found
 
     def shared_line(self, chain: PromptChain) -> int:
@@ -392,7 +411,7 @@ class RamTier:
             return standing
         clean = span.end <= state.taint and self._grid.has(span.end)
         ids, key_ids = state.ids[span.start : span.end], state.key_ids[span.start : span.end]
-        found = self._clean.get(chain.key(span.end)) if clean else None
+        found = self._clean.get(_key(chain, span.end)) if clean else None
         if found is not None and found.is_of(ids, key_ids, below):
             # All below it is the same by the same comparison, so both are what one cold prefill
             # of these tokens writes.
@@ -401,7 +420,7 @@ class RamTier:
         block = KeptBlock(span, ids, key_ids, below, clean)
         self.blocks.claim(slot, block)
         if clean:
-            self._clean[chain.key(span.end)] = block
+            self._clean[_key(chain, span.end)] = block
         return block
 
     def _enter(self, entry: RamEntry) -> None:
@@ -412,7 +431,7 @@ class RamTier:
         for block in blocks:
             self.blocks.release(block)
             if not block.needed and block.clean:
-                key = chain.key(block.span.end)
+                key = _key(chain, block.span.end)
                 if self._clean.get(key) is block:
                     del self._clean[key]
 
@@ -485,3 +504,7 @@ class RamTier:
         for anchor in gone:
             self._sections.give_up(anchor.handle)
         self._index.add(entry.id, entry.ways(), entry.block_ends())
+
+
+def _key(chain: PromptChain, line: int) -> tuple[Namespace, PrefixKey]:
+    return chain.namespace, chain.key(line)

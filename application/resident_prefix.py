@@ -140,6 +140,11 @@ class ResidentPrefix:
         return sorted({anchor.line for anchor in self._all_anchors()})
 
     @property
+    def resumable(self) -> tuple[Anchor, ...]:
+        """All anchors: those beside the end's ascending, and then the end's."""
+        return self._all_anchors()
+
+    @property
     def key_ids(self) -> TokenIds:
         """The resident tokens, as caches compare them; a read-only view."""
         view = self._key_ids[: self._length]
@@ -222,7 +227,7 @@ class ResidentPrefix:
         else:
             self._end_buffer = self._sections.capture(self._state, self._end_buffer)
             self._end, self._regions = state.end, state.end.regions
-            self._seal(AnchorKind.END, line)
+            self._seal(self.end_anchor)
         self._state.resume_at(line)
 
     def kept_state(self, line: int) -> KeptState:
@@ -277,8 +282,7 @@ class ResidentPrefix:
             if is_end or not self._grid.has(anchor.line):
                 self._extra[anchor.line] = True
         if self.seals is not None:
-            self._state.restore_sections(handle)
-            self._seal(anchor.kind, anchor.line)
+            self.seals.seal_rows(self._taint.line, anchor.line)
 
     def adopt_anchor(self, line: int) -> None:
         """The sections in place are of grid line `line`, below what will be adopted next."""
@@ -329,7 +333,7 @@ class ResidentPrefix:
         self._regions = (*self._regions, Span(min(generated_from, self._length), self._length))
         self._regions = self._regions[-REGIONS_MAX:]
         self._end = End(self._length, regions=self._regions)
-        self._seal(AnchorKind.END, self._length)
+        self._seal(self.end_anchor)
         return True
 
     def thin(self, count: int) -> int:
@@ -403,13 +407,13 @@ class ResidentPrefix:
         while len(self._anchors) >= self._capacity:
             self._drop(self._lowest_extra() or self._line_to_drop(line))
         self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
-        self._seal(AnchorKind.GRID, line)
+        self._seal(self._anchors[line])
 
     def _take_extra(self, line: int, *, boundary: bool) -> None:
         self._make_room_for_extra()
         self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
         self._extra[line] = boundary
-        self._seal(AnchorKind.GRID, line)
+        self._seal(self._anchors[line])
 
     def _keep_earlier_end(self) -> None:
         """A new end is about to be kept: the one before stays beside it, as an anchor."""
@@ -442,8 +446,8 @@ class ResidentPrefix:
         self._extra.pop(line, None)
         self._sections.release(self._anchors.pop(line).handle)
 
-    def _seal(self, kind: AnchorKind, line: int) -> None:
+    def _seal(self, anchor: Anchor | None) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""
-        if self.seals is not None:
-            self.seals.seal_sections(line, kind)
-            self.seals.seal_rows(self._taint.line, line)
+        if self.seals is not None and anchor is not None:
+            self.seals.seal_sections(anchor)
+            self.seals.seal_rows(self._taint.line, anchor.line)

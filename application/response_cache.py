@@ -148,6 +148,15 @@ class ResponseCache:
             sink(event)
         return finished
 
+    def known(self, request: GenerationRequest) -> Finished | None:
+        """The last event that `answer` would send, if any; nothing is counted or forgotten."""
+        key = key_of(request)
+        answer = None if key is None else self._by_use.get(key)
+        now_s = self._clock.monotonic()
+        if answer is None or now_s - answer.kept_s >= self._ttl_s:
+            return None
+        return _again(answer.finished, 0.0)
+
     def watched(self, request: GenerationRequest, sink: EventSink) -> EventSink:
         """A sink that hands every event on and keeps the answer once it is complete.
 

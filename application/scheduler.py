@@ -38,7 +38,9 @@ from .durability import FlushReport
 from .endings import Endings
 from .figures import cache_stats, ram_entries, resident_entries
 from .generation import Generation
+from .healing import Healer
 from .held_sections import HeldSections
+from .kept_seals import KeptSeals
 from .live_verify import LiveVerifier
 from .live_verify_report import LiveReport, VerifyPolicy
 from .memory_pools import MemoryPools
@@ -73,6 +75,8 @@ class Limits:
         ram_bytes_max: of what memory keeps of conversations that lost their slot; None keeps
             none, and has no tier whose budget could become more.
         retention: which of them leaves first.
+        heal_idle_s: nobody asked for anything for so long before tainted rows are prefilled again;
+            None never does it.
         ram_idle_s: unused for so long, what the medium has leaves memory; None keeps it.
         prefetch: read what queued requests resume from into memory, where there are both tiers.
     """
@@ -83,6 +87,7 @@ class Limits:
     ram_bytes_max: int | None = None
     retention: Retention = Retention.VALUE
     ram_idle_s: float | None = None
+    heal_idle_s: float | None = None
     prefetch: bool = True
 
 
@@ -133,6 +138,7 @@ class Scheduler:
         if self._ram is not None:
             self._ram.in_session = self._sessions.is_newest
             self._ram.entered, self._ram.left = self._sessions.kept, self._sessions.dropped
+            self._ram.seals = None if verify is None else KeptSeals(engine, sections)
         self._slots = Slots(
             engine,
             limits.anchors,
@@ -164,11 +170,12 @@ class Scheduler:
             self._disk,
             self._preparer,
             self._prefetch,
+            self._responses,
             self._rate.seconds,
             engine.profile.grid,
         )
         demotion = _demotion(self._ram, self._disk, clock, limits.ram_idle_s)
-        self._background = Background(self._disk, self._slots.all, clock, demotion)
+        self._background = Background(self._disk, self._slots.all, clock, self._ram, demotion)
         self._endings = Endings(
             engine,
             self._slots,
@@ -179,6 +186,7 @@ class Scheduler:
             clock,
             self._ended,
         )
+        self._healer = self._made_healer(limits.heal_idle_s)
         self._verifier = (
             None
             if verify is None
@@ -186,11 +194,12 @@ class Scheduler:
                 engine,
                 self._slots.all,
                 self._disk,
+                self._ram,
                 clock,
                 telemetry,
                 verify,
                 sections,
-                forget=self._distrust,
+                forget=self._endings.forget,
                 found=self._forget_answers,
                 serve_cold=self._serve_cold,
             )
@@ -259,6 +268,7 @@ class Scheduler:
         """Take no new requests; those that wait or run go on, and nothing else does any more."""
         self._draining = True
         self._prewarmer.give_way()
+        self._stop_healing()
         if self._verifier is not None:
             self._verifier.stop()
 
@@ -269,6 +279,9 @@ class Scheduler:
             self._recorder.failed(request, error)
             sink(Failed(error))
         self._prewarmer.give_way()
+        self._stop_healing()
+        if self._prefetch is not None:
+            self._prefetch.give_up()
         for slot in self._slots.all:
             if slot.preparing is not None:
                 preparation = slot.preparing
@@ -282,6 +295,7 @@ class Scheduler:
         """Do one piece of work; False if there was none."""
         if self._queue:
             self._prewarmer.give_way()
+            self._stop_healing()
         self._admit()
         if self._verifier is not None and not self.idle:
             self._verifier.give_way()
@@ -291,7 +305,10 @@ class Scheduler:
             waiting = [request for request, _ in self._queue]
             self._prefetch.step(waiting, wait=not self._running())
         worked = self._background.step(idle=not worked) or worked
-        return worked or (self._verifier is not None and self._verifier.step())
+        worked = worked or (self._verifier is not None and self._verifier.step())
+        if self._healer is None or self._draining:
+            return worked
+        return self._healer.step(idle=not worked) or worked
 
     def _step_requests(self) -> bool:
         """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
@@ -350,20 +367,20 @@ class Scheduler:
 
         A slot that is busy is written once its request has ended. Answered by later steps.
         """
+        self._stop_healing()
         self._background.flush(answer)
 
     def peek(self, request: GenerationRequest) -> Peeked:
         """What a request would resume from; it is not run, and nothing is counted."""
         return self._peek.look(request)
 
-    def prewarm(
-        self, request: GenerationRequest, answer: Callable[[PrewarmReport], None]
-    ) -> None:
+    def prewarm(self, request: GenerationRequest, answer: Callable[[PrewarmReport], None]) -> None:
         """Bring what a request would resume from into an idle slot, if the medium has it.
 
         Answered by a later step, or at once. It gives way to the first request that comes.
         """
         busy = self._draining or bool(self._queue)
+        self._stop_healing()
         self._prewarmer.begin(request, answer, busy=busy)
 
     def read_back(self) -> int:
@@ -383,6 +400,7 @@ class Scheduler:
 
     def clear_ram(self) -> int:
         """Forget what idle slots and memory hold; how many tokens that were."""
+        self._stop_healing()
         self._forget_answers()
         kept = 0 if self._ram is None else self._ram.clear()
         return kept + sum(self._endings.forget(slot) for slot in self._slots.idle())
@@ -571,16 +589,29 @@ class Scheduler:
         if generation.finished:
             self._endings.close(slot, generation)
 
+    def _made_healer(self, idle_s: float | None) -> Healer | None:
+        if idle_s is None or self._ram is None or self._engine.profile.row_invariant:
+            return None
+        return Healer(
+            self._engine,
+            self._slots,
+            self._disk,
+            self._ram,
+            self._preparer,
+            self._endings,
+            self._rate.seconds,
+            self._clock,
+            idle_s,
+        )
+
+    def _stop_healing(self) -> None:
+        if self._healer is not None:
+            self._healer.give_way()
+
     def _vacate(self, slot: Slot, span: Span) -> None:
         """Rows are about to be written: what is kept of those that stand there is moved first."""
         if self._ram is not None:
             self._ram.blocks.vacate(slot.index, span.start, span.end)
-
-    def _distrust(self, slot: Slot) -> int:
-        """What a slot holds is not what it should be, and memory may share its rows."""
-        if self._ram is not None:
-            self._ram.clear()
-        return self._endings.forget(slot)
 
     def _ended(self) -> None:
         """A request runs no more."""

@@ -15,6 +15,8 @@ from .durability import FlushReport
 from .live_verify_report import LiveReport
 from .memory_pools import MemoryPools
 from .memory_stats import MemoryStats
+from .peek import Peeked
+from .prewarm import PrewarmReport
 from .request import EventSink, Failed, GenerationRequest
 from .scheduler import Scheduler
 from .stats import CacheStats, Cleared, EntryStats
@@ -124,6 +126,17 @@ class Service:
                 answer(memory.stats())
 
         self._inbox.post(change)
+
+    def peek(self, request: GenerationRequest, answer: Callable[[Peeked], None]) -> None:
+        """Tell `answer` what a request would resume from; it is not run, and nothing is counted."""
+        self._inbox.post(lambda: answer(self._scheduler.peek(request)))
+
+    def prewarm(self, request: GenerationRequest, answer: Callable[[PrewarmReport], None]) -> None:
+        """Bring what a request would resume from into an idle slot; tell `answer` what came of it.
+
+        Any request that comes meanwhile goes first.
+        """
+        self._inbox.post(lambda: self._scheduler.prewarm(request, answer))
 
     def flush(self, answer: Callable[[FlushReport], None]) -> None:
         """Make every conversation durable; `answer` is told how that went, on the engine thread."""

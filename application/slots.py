@@ -166,7 +166,7 @@ class Slots:
                     engine.profile,
                     budget,
                     sections,
-                    Seals(state, grid) if verified else None,
+                    Seals(state, grid, sections) if verified else None,
                 ),
             )
             for index, state in enumerate(states)

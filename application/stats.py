@@ -80,6 +80,7 @@ class RamStats:
         superseded: given up because a longer one of the same conversation was kept.
         evicted: given up for room.
         demoted: that nobody used for a while, and that the medium has.
+        healed: whose tokens were prefilled again on the grid.
         cut: that lost rows for which there was no room.
         collisions: prefix keys that were equal over tokens that were not.
         blocks_captured: copied out of a slot.
@@ -97,6 +98,7 @@ class RamStats:
     superseded: int
     evicted: int
     demoted: int
+    healed: int
     cut: int
     collisions: int
     blocks_captured: int

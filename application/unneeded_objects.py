@@ -97,9 +97,9 @@ class UnneededObjects:
         if self._catalog.needs_rebuild:
             return 0  # nothing is known to be a stray while entries may be missing
         stray = [
-            one.name
-            for one in self._storage.names()
-            if one.name not in needed and parse_name(one.name) is not None
+            name
+            for name in self._storage.all_names()
+            if name not in needed and parse_name(name) is not None
         ]
         for name in sorted(stray):
             self._delete(name)

@@ -7,18 +7,24 @@ Everything that a lookup needs is laid out when an entry comes in, so that its c
 with what else is stored.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .anchor import AnchorKind
 from .entry import EntryId
 from .prompt_chain import PromptChain
 from .stored_entry import ObjectName, StoredAnchor, StoredBlock, StoredEntry
 from .way_index import Way, WayIndex
+
+# A hundred thousand objects are gone through at a start, and these are the quickest to do it with.
+_BYTES: Final = attrgetter("nbytes")
+_END: Final = attrgetter("end")
+_END_AND_KEY: Final = attrgetter("end", "key")
+_NAME_AND_BYTES: Final = attrgetter("name", "nbytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +58,7 @@ class Continuation:
     def missing(self, in_place: int) -> tuple[int, int]:
         """How many blocks reach above the rows that are in place, and their bytes."""
         last = self.block_count
-        first = bisect_right(self.entry.blocks, in_place, hi=last, key=lambda block: block.end)
+        first = bisect_right(self.entry.blocks, in_place, hi=last, key=_END)
         return last - first, self.block_bytes[last] - self.block_bytes[first]
 
 
@@ -69,6 +75,8 @@ class DiskIndex:
     def __init__(self) -> None:
         """Makes an empty index."""
         self._entries: dict[EntryId, StoredEntry] = {}
+        # Entries by what they need. All objects that an entry alone needs stand over one dictionary
+        # of it: one of a single entry is never changed, only replaced.
         self._needing: dict[ObjectName, dict[EntryId, None]] = {}
         self._bytes: dict[ObjectName, int] = {}
         self._total = 0
@@ -86,11 +94,17 @@ class DiskIndex:
         """Take an entry, whose blocks end at grid lines but for the last; same ids are replaced."""
         self.remove(entry.id)
         self._entries[entry.id] = entry
-        self._ways.add(entry.id, _ways_of(entry), ((one.end, one.key) for one in entry.blocks))
-        for name, nbytes in objects_of(entry).items():
-            self._needing.setdefault(name, {})[entry.id] = None
-            self._total += nbytes - self._bytes.get(name, 0)
-            self._bytes[name] = nbytes
+        self._ways.add(entry.id, _ways_of(entry), map(_END_AND_KEY, entry.blocks))
+        objects = objects_of(entry)
+        shared = self._bytes.keys() & objects.keys()
+        for name in shared:
+            self._needed_too(name, entry.id)
+            self._total -= self._bytes[name]
+        alone: dict[EntryId, None] = {entry.id: None}
+        new = objects.keys() - shared if shared else objects
+        self._needing.update(dict.fromkeys(new, alone))
+        self._bytes.update(objects)
+        self._total += sum(objects.values())
 
     def remove(self, entry_id: EntryId) -> StoredEntry | None:
         """Give an entry up; None if it is not here."""
@@ -99,8 +113,10 @@ class DiskIndex:
             return None
         self._ways.remove(entry_id)
         for name in objects_of(entry):
-            del self._needing[name][entry_id]
-            if not self._needing[name]:
+            needing = self._needing[name]
+            if len(needing) > 1:
+                del needing[entry_id]
+            else:
                 del self._needing[name]
                 self._total -= self._bytes.pop(name)
         return entry
@@ -161,11 +177,17 @@ class DiskIndex:
         """The highest grid line up to which some entry has the prompt's rows."""
         return self._ways.shared_line(chain)
 
+    def _needed_too(self, name: ObjectName, entry_id: EntryId) -> None:
+        """One entry more needs an object that another one needs."""
+        needing = self._needing[name]
+        if len(needing) == 1:
+            needing = self._needing[name] = dict(needing)
+        needing[entry_id] = None
+
 
 def objects_of(entry: StoredEntry) -> Mapping[ObjectName, int]:
     """All objects that an entry needs, with the bytes each takes."""
-    parts: Iterable[StoredBlock | StoredAnchor] = (*entry.blocks, *entry.anchors)
-    return {part.name: part.nbytes for part in parts}
+    return dict(map(_NAME_AND_BYTES, (*entry.blocks, *entry.anchors)))
 
 
 def share_of(nbytes: int, holders: int) -> int:
@@ -179,20 +201,21 @@ def _ways_of(entry: StoredEntry) -> Iterable[Way[_Kept]]:
     An anchor is usable where a block ends at its line, under its key: one key speaks for the whole
     chain below it, so that one comparison tells that all the blocks are there.
     """
-    ending = {block.end: number for number, block in enumerate(entry.blocks)}
-    block_bytes = tuple(accumulate((block.nbytes for block in entry.blocks), initial=0))
+    blocks = entry.blocks
+    block_bytes = tuple(accumulate(map(_BYTES, blocks), initial=0))
     ways: dict[tuple[int, AnchorKind], Way[_Kept]] = {}
     for anchor in entry.anchors:
-        line, kind, number = anchor.line, anchor.kind, ending.get(anchor.line)
-        if number is None or entry.blocks[number].key != anchor.key:
+        line, kind = anchor.line, anchor.kind
+        number = bisect_left(blocks, line, key=_END)
+        if number == len(blocks) or blocks[number].end != line or blocks[number].key != anchor.key:
             continue
         tainted = line > entry.taint
         kept = _Kept(
             (-line, tainted, kind is AnchorKind.END, entry.id),
             Continuation(entry, anchor, number + 1, block_bytes),
         )
-        below = entry.blocks[number - 1].key if number else None
-        same = (anchor.name, entry.blocks[number].name, tainted)
+        below = blocks[number - 1].key if number else None
+        same = (anchor.name, blocks[number].name, tainted)
         ways[line, kind] = Way(entry.id, anchor.key, below, line, kind, kept, same)
     return ways.values()
 

@@ -97,7 +97,9 @@ def displace(
     enough = spare if incoming.same_session and whole.role is not Role.STASH else room
     if len(whole.elsewhere) <= enough:
         return whole
-    return _pinned(lines, below, reach, room, length, grid) or _stays(
+    # But for its head, where it goes on from none of its rows, as after a compaction.
+    spared = enough if incoming.line else room
+    return _pinned(lines, below, reach, spared, length, grid) or _stays(
         min(incoming.line, length), length
     )
 

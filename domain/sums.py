@@ -5,8 +5,9 @@ sum weighs each word by an odd number from splitmix64 of its index: fixed by `SU
 same on every machine, so that states can be compared across processes and stores.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,9 @@ class Sums:
 
 NO_SUMS: Final = Sums(0, 0)
 """Of no bytes."""
+
+PartSums: TypeAlias = Mapping[str, Sums]
+"""By the name of a view or a section, in the layout's order."""
 
 
 def weights(count: int) -> npt.NDArray[np.uint64]:

@@ -157,6 +157,14 @@ class BlockStorage(Protocol):
         """
         ...
 
+    def all_names(self) -> Iterator[ObjectName]:
+        """The names that `names` tells, of all objects, without asking the medium for each size.
+
+        Raises:
+            StorageUnavailable: the medium failed.
+        """
+        ...
+
     def space(self) -> Space:
         """Current figures; cheap."""
         ...

@@ -51,6 +51,24 @@ class Kind(enum.Enum):
     BURST = "burst"
     """Turns of all clients at once; some may find the queue full."""
 
+    OTHER = "other"
+    """The client goes over to another conversation of its own, which may be a new one."""
+
+    CHAT = "chat"
+    """A short conversation that the client leads beside the others goes on."""
+
+    SUMMARY = "summary"
+    """A summary is asked for: the whole conversation is quoted behind other tokens than its own."""
+
+    PREWARM = "prewarm"
+    """What the next turn will need is brought in ahead of it."""
+
+    CLOSE = "close"
+    """A client says that its session is over."""
+
+    SHRINK = "shrink"
+    """Memory is given back, to whoever else needs it."""
+
     COMEBACK = "comeback"
     """A flush that says it is durable, a sudden end, and the next turn."""
 

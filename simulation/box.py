@@ -28,7 +28,7 @@ from ..domain.write_guard import WriteGuard
 from ..ports.block_storage import BlockStorage
 from ..ports.catalog import Catalog
 from ..ports.codec import Codec
-from .history import History
+from .history import STEP_S, History
 from .oracle import Oracle
 from .violation import violated
 from .watched_engine import WatchedEngine
@@ -77,6 +77,8 @@ class Box:
     lanes_place: bool = False
     quarantined_max: int = QUARANTINED_MAX
     ram_bytes_max: int = 0
+    step_s: float = STEP_S
+    heal_idle_s: float | None = None
 
     def __post_init__(self) -> None:
         self.storage = self._new_storage()
@@ -105,6 +107,8 @@ class Box:
             weights=self.weights,
             lanes_place=self.lanes_place,
             ram_bytes_max=self.ram_bytes_max,
+            step_s=self.step_s,
+            heal_idle_s=self.heal_idle_s,
         )
 
     def _disk(

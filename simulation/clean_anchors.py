@@ -1,20 +1,15 @@
 """What is said to be clean is what a cold prefill leaves."""
 
 from collections.abc import Set
-from typing import Final
 
-from ..adapters.memory.checkable_state import WRITER_MARKS
 from ..application.disk_tier import DiskTier
 from ..application.object_store import ObjectStore
 from ..domain.anchor import AnchorKind
 from ..domain.errors import StorageError
 from ..domain.stored_entry import ObjectName
-from ..domain.taint_line import Writer
 from .box import Box
 from .oracle import Node, Realm
 from .violation import violated
-
-_PREFILL: Final = WRITER_MARKS[Writer.PREFILL]
 
 
 class CleanAnchors:
@@ -39,18 +34,8 @@ class CleanAnchors:
                 if said and anchor.name not in self._seen and anchor.name not in excused:
                     self._seen.add(anchor.name)
                     node = _made(box, anchor.name)
-                    if node is not None and not is_cold(node, box.grid):
+                    if node is not None and not node.is_cold(box.grid):
                         violated("gate", f"an anchor of line {anchor.line} is not clean")
-
-
-def is_cold(node: Node, step: int) -> bool:
-    """Whether a state at a grid line was prefilled in whole chunks from the empty one on."""
-    at = node
-    while at.parent is not None:
-        if at.mark != _PREFILL or at.parent.line % step or at.line - at.parent.line != step:
-            return False
-        at = at.parent
-    return True
 
 
 def _made(box: Box, name: ObjectName) -> Node | None:

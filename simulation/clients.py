@@ -11,6 +11,13 @@ from .traits import Traits
 VOCABULARY = 97
 BLANK = 0
 EARLIER_KEPT = 4
+OTHERS_MAX = 2
+CHAT_STEPS_MAX = 5
+"""Grid steps of a short conversation, before a new one begins."""
+
+FIRST = 0
+CHAT = 1
+"""Numbers of a client's first conversation, and of its short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +25,13 @@ class Ask:
     """One request, as a client makes it.
 
     Attributes:
+        talk: the number of the conversation that it is of.
         kept: the conversation goes on from this prompt and its answer.
     """
 
     client: int
+    talk: int
+    session: str | None
     kind: Kind
     ids: tuple[int, ...]
     answer: int
@@ -33,18 +43,18 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Client:
-    """One agent or person.
+class Talk:
+    """One conversation.
 
     Attributes:
-        ids: the conversation with all its answers.
+        number: unique among its client's.
+        ids: with all its answers.
         answers: where each answer stands in it.
         prompt: the last one that was sent for it.
         earlier: what the last turns before were.
     """
 
     number: int
-    namespace: Namespace
     session: str | None
     ids: list[int] = field(default_factory=list[int])
     answers: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -52,7 +62,6 @@ class Client:
     earlier: list[tuple[list[int], list[tuple[int, int]]]] = field(
         default_factory=list[tuple[list[int], list[tuple[int, int]]]]
     )
-    conversations: int = 0
 
     def answered(self, ask: Ask, sequence: list[int]) -> None:
         """The conversation now is what was asked and what was written."""
@@ -61,6 +70,41 @@ class Client:
         self.answers = [(start, end) for start, end in self.answers if end <= len(ask.ids)]
         if len(sequence) > len(ask.ids):
             self.answers.append((len(ask.ids), len(sequence)))
+        self.prompt = list(ask.ids)
+
+
+@dataclass(slots=True)
+class Client:
+    """One agent or person.
+
+    Attributes:
+        talk: the conversation it leads now.
+        others: those it may come back to.
+        chat: a short one beside them.
+        sessions: how many there were.
+    """
+
+    number: int
+    namespace: Namespace
+    talk: Talk
+    chat: Talk
+    others: list[Talk] = field(default_factory=list[Talk])
+    sessions: int = 0
+
+    def answered(self, ask: Ask, sequence: list[int]) -> None:
+        """One of its conversations goes on."""
+        for talk in (self.talk, self.chat, *self.others):
+            if talk.number == ask.talk:
+                talk.answered(ask, sequence)
+
+    def go_over(self, rng: random.Random) -> None:
+        """Leave the conversation for another one, or for a new one."""
+        if len(self.others) < OTHERS_MAX and rng.random() < 0.5:
+            self.others.append(self.talk)
+            self.talk = Talk(CHAT + 1 + len(self.others), None)
+        elif self.others:
+            at = rng.randrange(len(self.others))
+            self.talk, self.others[at] = self.others[at], self.talk
 
 
 class Clients:
@@ -77,7 +121,11 @@ class Clients:
             Client(
                 number,
                 rng.choice(spaces),
-                rng.choice([None, f"session-{number}", f"session-{number}", "shared"]),
+                Talk(
+                    FIRST,
+                    rng.choice([None, f"session-{number}", f"session-{number}", "shared"]),
+                ),
+                Talk(CHAT, None),
             )
             for number in range(traits.clients)
         ]
@@ -88,44 +136,66 @@ class Clients:
     def ask(self, action: Action, rng: random.Random) -> Ask:
         """What a client asks next; its memory changes with the answer only."""
         client = self.all[action.client % len(self.all)]
-        if action.kind is Kind.RETURN and client.earlier:
-            client.ids, client.answers = rng.choice(client.earlier)
-        kind = action.kind if client.ids else Kind.BEGIN
+        if action.kind is Kind.OTHER:
+            client.go_over(rng)
+        talk = client.chat if action.kind is Kind.CHAT else client.talk
+        if action.kind is Kind.RETURN and talk.earlier:
+            talk.ids, talk.answers = rng.choice(talk.earlier)
+        kind, tokens = self._kind(action, talk)
         room = self._traits.window - 1
-        if kind is not Kind.LIMIT and len(client.ids) + action.tokens > room - 2 * self._step:
-            kind = Kind.COMPACT
-        ids = self._prompt(kind, client, action.tokens, rng)[:room]
+        ids = self._prompt(kind, client, talk, tokens, rng)[:room]
         answer = 0 if kind is Kind.READ else action.answer
         if kind is Kind.LIMIT:
             answer = rng.choice([0, 1, self._traits.window - len(ids)])
-        first = client.answers[0][0] if client.answers else None
+        first = talk.answers[0][0] if talk.answers else None
         return Ask(
             client=client.number,
+            talk=talk.number,
+            session=talk.session,
             kind=kind,
             ids=tuple(ids),
             answer=answer,
-            kept=kind not in (Kind.TITLE, Kind.TAG),
-            last_user=max(len(ids) - action.tokens, 0),
+            kept=kind not in (Kind.TITLE, Kind.TAG, Kind.SUMMARY),
+            last_user=max(len(ids) - tokens, 0),
             first_answer=None if first is None or first > len(ids) else first,
             sampling=_sampling(rng),
             stop=rng.choice([(), (), (), ("A",), ("BC", "7")]),
         )
 
-    def _prompt(self, kind: Kind, client: Client, tokens: int, rng: random.Random) -> list[int]:
+    def _kind(self, action: Action, talk: Talk) -> tuple[Kind, int]:
+        """What can be asked of a conversation as it is, and with how many new tokens."""
+        if action.kind is Kind.CHAT:
+            longest = CHAT_STEPS_MAX * self._step
+            tokens = min(action.tokens, 2 * self._step)
+            if len(talk.ids) + tokens > longest:
+                talk.ids, talk.answers = [], []
+            return Kind.CHAT, tokens
+        if not talk.ids:
+            return Kind.BEGIN, action.tokens
+        room = self._traits.window - 1 - 2 * self._step
+        if action.kind is not Kind.LIMIT and len(talk.ids) + action.tokens > room:
+            return Kind.COMPACT, action.tokens
+        return Kind.TURN if action.kind is Kind.OTHER else action.kind, action.tokens
+
+    def _prompt(
+        self, kind: Kind, client: Client, talk: Talk, tokens: int, rng: random.Random
+    ) -> list[int]:
         """The ids of a prompt with so many new tokens."""
         words = self._words(rng, max(tokens, 1))
-        ids = client.ids
+        ids = talk.ids
         match kind:
             case Kind.BEGIN:
-                client.session = _next_session(client, rng)
+                talk.session = _next_session(client, talk, rng)
                 prompt = [*rng.choice(self.heads), *words]
-            case Kind.STRIPPED if client.answers:
-                start, end = client.answers[-1]
+            case Kind.STRIPPED if talk.answers:
+                start, end = talk.answers[-1]
                 prompt = [*ids[:start], *ids[rng.randint(start, end) :], *words]
             case Kind.TITLE:
                 prompt = [*self.titles, *words[: 2 * self._step]]
             case Kind.TAG:
                 prompt = [*ids, *self.titles[: self._step]]
+            case Kind.SUMMARY:
+                prompt = [*self.titles[: self._step], *ids[-self._traits.window // 2 :], *words]
             case Kind.COMPACT:
                 head = rng.choice(self.heads) if rng.random() < 0.5 else ids[: 4 * self._step]
                 prompt = [*head, *words]
@@ -134,7 +204,7 @@ class Clients:
             case Kind.BRANCH:
                 prompt = [*ids[: rng.randint(0, len(ids))], *words]
             case Kind.RETRY:
-                prompt = list(client.prompt or ids)
+                prompt = list(talk.prompt or ids)
             case Kind.LIMIT:
                 room = self._traits.window - rng.choice([1, 1, 2, self._step])
                 prompt = [*ids, *self._words(rng, max(room - len(ids), 0))][:room]
@@ -147,10 +217,10 @@ class Clients:
         return [rng.randrange(VOCABULARY) for _ in range(count)]
 
 
-def _next_session(client: Client, rng: random.Random) -> str | None:
+def _next_session(client: Client, talk: Talk, rng: random.Random) -> str | None:
     """A new conversation may be a new session, and its hint may be missing."""
-    client.conversations += 1
-    return rng.choice([None, client.session, f"session-{client.number}-{client.conversations}"])
+    client.sessions += 1
+    return rng.choice([None, talk.session, f"session-{client.number}-{client.sessions}"])
 
 
 def _edited(ids: list[int], words: list[int], rng: random.Random) -> list[int]:

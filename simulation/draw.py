@@ -24,6 +24,16 @@ REQUESTS: Final = {
 }
 """How often a client does what, beside each other."""
 
+KEEPING: Final = {
+    Kind.OTHER: 16,
+    Kind.CHAT: 14,
+    Kind.SUMMARY: 3,
+    Kind.CLOSE: 2,
+    Kind.PREWARM: 3,
+    Kind.SHRINK: 2,
+}
+"""The same where memory keeps conversations."""
+
 LIFE: Final = {
     Kind.IDLE: 4.0,
     Kind.FLUSH: 2.0,
@@ -60,6 +70,7 @@ SAME_CLIENT: Final = 0.5
 def draw(rng: random.Random, traits: Traits, last: Action | None) -> Action:
     """The next thing that happens in a world of such traits, after `last`."""
     weights: dict[Kind, float] = {kind: float(weight) for kind, weight in REQUESTS.items()}
+    weights |= KEEPING if traits.ram_bytes else {}
     weights |= LIFE
     weights |= {kind: weight * traits.crashes for kind, weight in CRASHES.items()}
     weights |= {kind: weight * traits.damage for kind, weight in DAMAGE.items()}

@@ -28,6 +28,8 @@ from ..domain.prompt import Prompt
 from ..domain.sampling import SamplingParams
 from ..domain.taint_line import Gate, Writer
 from ..domain.tokens import TokenIds, token_ids
+from .kept_states import KeptStates
+from .memory_watch import MemoryWatch
 from .oracle import Node, Oracle, Realm
 from .violation import violated
 from .watched_engine import WatchedEngine
@@ -40,7 +42,7 @@ STEPS_MAX: Final = 100_000
 """Of the scheduler, until whatever waits has been answered."""
 
 STEP_S: Final = 0.001
-"""What each step of the scheduler takes."""
+"""What each step of the scheduler takes, where nobody says otherwise."""
 
 
 class History:
@@ -71,11 +73,14 @@ class History:
         weights: str = "one",
         lanes_place: bool = False,
         ram_bytes_max: int = 0,
+        step_s: float = STEP_S,
+        heal_idle_s: float | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.telemetry = RecordingTelemetry()
         self.oracle = oracle or Oracle(parts, row_invariant=row_invariant)
         self._weights = weights
+        self._step_s = step_s
         self.engine = WatchedEngine(
             self.oracle,
             self,
@@ -101,11 +106,14 @@ class History:
                 anchors=self.anchors,
                 cache_enabled=cache_enabled,
                 ram_bytes_max=ram_bytes_max or None,
+                heal_idle_s=heal_idle_s,
             ),
             self.disk,
         )
+        self._memory = self._watch_memory(weights)
         self.events: dict[str, list[Event]] = {}
         self.requests: dict[str, GenerationRequest] = {}
+        self._open: set[str] = set()
         self.sequences: dict[str, TokenIds] = {}
         self.started: dict[str, Decision] = {}
         self.read: Counter[str] = Counter()
@@ -131,8 +139,39 @@ class History:
         Raises:
             QueueFull, Draining: as the scheduler says.
         """
+        request = self.request(
+            ids,
+            max_tokens=max_tokens,
+            salt=salt,
+            adapter=adapter,
+            sampling=sampling,
+            stop=stop,
+            last_user=last_user,
+            first_answer=first_answer,
+            session=session,
+        )
+        self.requests[request.id] = request
+        self._open.add(request.id)
+        events = self.events.setdefault(request.id, [])
+        self.scheduler.submit(request, events.append)
+        return request.id
+
+    def request(
+        self,
+        ids: Sequence[int],
+        *,
+        max_tokens: int = 4,
+        salt: str = "",
+        adapter: str = "",
+        sampling: SamplingParams | None = None,
+        stop: tuple[str, ...] = (),
+        last_user: int = 0,
+        first_answer: int | None = None,
+        session: str | None = None,
+    ) -> GenerationRequest:
+        """The one that `submit` of the same would queue next."""
         prompt_ids = token_ids(list(ids))
-        request = GenerationRequest(
+        return GenerationRequest(
             id=f"r{len(self.requests)}",
             prompt=Prompt(prompt_ids, prompt_ids, last_user=last_user, first_answer=first_answer),
             namespace=Namespace(salt=salt, adapter=adapter),
@@ -146,16 +185,14 @@ class History:
             session=session,
             arrived_s=self.clock.monotonic(),
         )
-        self.requests[request.id] = request
-        events = self.events.setdefault(request.id, [])
-        self.scheduler.submit(request, events.append)
-        return request.id
 
     def step(self) -> bool:
         """One step of the scheduler, and all checks."""
         before = self._running()
+        if self._memory is not None:
+            self._memory.about_to_step()
         worked = self.scheduler.step()
-        self.clock.advance(STEP_S)
+        self.clock.advance(self._step_s)
         now = self._running()
         self._check_copies()
         for slot in self.scheduler.slots:
@@ -167,12 +204,18 @@ class History:
         for request_id, slot in before.items():
             if slot.running is None and self.finished(request_id) is not None:
                 self.sequences[request_id] = slot.resident.ids.copy()
+        self._note_ends()
+        if self._memory is not None:
+            self._memory.stepped()
+            if not now and (before or not worked):
+                self._memory.check()
         return worked
 
     def cancel(self, request_id: str) -> None:
         """The client leaves."""
         answered = self.ended(request_id)
         self.scheduler.cancel(request_id)
+        self._note_ends()
         if not self.ended(request_id):
             violated("progress", f"{request_id} was cancelled, and its client is not told")
         for slot in self.scheduler.slots:
@@ -205,6 +248,11 @@ class History:
         for slot in self.scheduler.slots:
             if slot.running is not None and slot.running.request.id not in self.started:
                 self._count(slot.running.request, slot.running.decision)
+
+    def give_memory_back(self, wanted: int) -> None:
+        """Others need so many bytes of what memory keeps; nothing happens if it keeps nothing."""
+        if self._memory is not None:
+            self._memory.give_back(wanted)
 
     # --- what came of it --------------------------------------------------------------------------
 
@@ -248,6 +296,23 @@ class History:
         if resident.length and slot.preparing is None and state.length == resident.length:
             self._check_tokens(slot, self.engine.node_of(slot.index, self._realm(slot)))
 
+    def _note_ends(self) -> None:
+        """What a generation leaves is what there is to keep of its end."""
+        for request_id in [one for one in self._open if self.ended(one)]:
+            self._open.discard(request_id)
+            finished = self.finished(request_id)
+            if finished is not None:
+                resident = self.scheduler.slots[finished.decision.slot].resident
+                if resident.end is not None and resident.end.line == resident.length:
+                    self.oracle.ended(resident.namespace, resident.ids, resident.end)
+
+    def _watch_memory(self, weights: str) -> MemoryWatch | None:
+        """Of the tier in memory, if there is one."""
+        if self.scheduler.ram is None:
+            return None
+        kept = KeptStates(self.engine, self.oracle, weights)
+        return MemoryWatch(self.scheduler, self.engine, kept, self.clock, self.telemetry)
+
     def _check_bounds(self, slot: Slot) -> None:
         """The slot's anchors are as many as may be, each over its rows."""
         resident = slot.resident
@@ -266,24 +331,27 @@ class History:
         ram = self.scheduler.ram
         entries = () if ram is None else ram.entries
         held = {anchor.handle for entry in entries for anchor in entry.state.anchors}
-        prefetch = self.scheduler.prefetch
-        arriving = None if prefetch is None or prefetch.fetch is None else prefetch.fetch.arriving
-        if arriving is not None:
-            held |= arriving.section_handles
-        kept = sum(slot.resident.kept for slot in slots) + len(held)
-        if live.sections > kept + len(slots):
-            violated("leak", f"{live.sections} copies of sections for {kept} anchors and the ends")
         rows = {block.handle for entry in entries for block in entry.blocks} - {None}
-        if arriving is not None:
-            rows |= arriving.row_handles
+        prefetch = self.scheduler.prefetch
+        if prefetch is not None and prefetch.fetch is not None:
+            held |= prefetch.fetch.arriving.section_handles
+            rows |= prefetch.fetch.arriving.row_handles
+        kept = sum(slot.resident.kept for slot in slots) + len(held)
+        if live.sections > kept + len(slots) + self.spare_copies():
+            violated("leak", f"{live.sections} copies of sections for {kept} anchors and the ends")
         if live.rows != len(rows):
             violated("leak", f"{live.rows} copies of rows, and entries keep {len(rows)}")
-        if ram is not None and ram.nbytes > ram.bytes_max:
-            violated("budget", f"memory keeps {ram.nbytes} bytes where {ram.bytes_max} may be")
+
+    def spare_copies(self) -> int:
+        """Copies of sections in slots that no request gets, at most."""
+        return 0
 
     def about_to_forward(self, slot: int, span: Span, ids: TokenIds, writer: Writer) -> Realm:
         """Take a forward's start: it must be of the request that runs there."""
         running = self.scheduler.slots[slot].running
+        healed = self.scheduler.slots[slot].warming
+        if running is None and healed is not None:
+            return Realm(self._weights, healed.request.namespace)
         if running is None:
             violated("state", f"a forward in slot {slot}, where nothing runs")
         request = running.request
@@ -299,7 +367,8 @@ class History:
     def forwarded(self, slot: int, node: Node, writer: Writer) -> None:
         """Judge a prefill that has come to its end: the gate that was told must be true."""
         running = self.scheduler.slots[slot].running
-        assert running is not None
+        if running is None:
+            return  # it is healed: what resumes from it is judged
         prompt, decision = running.request.prompt, running.decision
         if writer is Writer.PREFILL:
             parent = node.parent.line if node.parent else 0

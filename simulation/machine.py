@@ -122,6 +122,8 @@ class Machine:
             lanes_place=traits.lanes_place,
             quarantined_max=traits.quarantined,
             ram_bytes_max=traits.ram_bytes,
+            heal_idle_s=traits.heal_idle_s,
+            step_s=traits.step_s,
         )
 
     @property

@@ -22,6 +22,7 @@ from ..adapters.memory.checkable_state import (
     fold,
     mixed,
 )
+from ..domain.end import End
 from ..domain.grid import Grid
 from ..domain.namespace import Namespace
 from ..domain.taint_line import Writer
@@ -29,6 +30,7 @@ from ..domain.tokens import TokenIds
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
+_PREFILL: Final = WRITER_MARKS[Writer.PREFILL]
 _WORD: Final = 0xFFFF_FFFF_FFFF_FFFF
 _POSITION: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -71,6 +73,16 @@ class Node:
         """What tells it from every other state."""
         return self.realm, self.line, self.tokens, self.bits_after
 
+    def is_cold(self, step: int) -> bool:
+        """Whether it was prefilled in whole chunks from the empty state on, up to a grid line."""
+        at = self
+        while at.parent is not None:
+            whole = at.parent.line % step == 0 and at.line - at.parent.line == step
+            if at.mark != _PREFILL or not whole:
+                return False
+            at = at.parent
+        return True
+
 
 class Oracle:
     """The states that an engine may have, and those that it really had."""
@@ -84,6 +96,7 @@ class Oracle:
         self._children: dict[tuple[int, bytes, int], Node] = {}
         self._left: dict[tuple[Realm, int, int, int], Node] = {}
         self._cold: Counter[tuple[Namespace, int, int]] = Counter()
+        self._ends: set[tuple[Namespace, int, End]] = set()
 
     @property
     def size(self) -> int:
@@ -134,6 +147,14 @@ class Oracle:
     def times_cold(self, namespace: Namespace, prompt: TokenIds, line: int) -> int:
         """How many prefills of these tokens passed a line, at most."""
         return self._cold[namespace, line, expected_prefix_hash(prompt[:line])]
+
+    def ended(self, namespace: Namespace, ids: TokenIds, end: End) -> None:
+        """A generation has stopped after these tokens, and this is what is known of its end."""
+        self._ends.add((namespace, expected_prefix_hash(ids), end))
+
+    def has_ended(self, namespace: Namespace, ids: TokenIds, end: End) -> bool:
+        """Whether one ever has, just so."""
+        return (namespace, expected_prefix_hash(ids), end) in self._ends
 
     def _forwarded(self, node: Node, ids: TokenIds, mark: int) -> Node:
         start, count = node.line, len(ids)

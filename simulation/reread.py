@@ -9,10 +9,12 @@ What the present policies can promise:
 - Whoever used the slots, a request starts at the highest line that stands in an idle slot for it.
 - And at the highest that the medium offers, less the tokens that could be read while it is brought
   in; where the medium was sound, and nothing had to leave it meanwhile.
+- So it does at the highest that memory offers, less the same. Where memory is plenty, it offers
+  what the conversation's own slot did, but for less than a grid step, whoever came between.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,6 +49,9 @@ PROMISES: Final[Mapping[Kind, Promise]] = {
     Kind.EDIT: Promise.GRID,
     Kind.BRANCH: Promise.GRID,
     Kind.COMPACT: Promise.GRID,
+    Kind.OTHER: Promise.END,
+    Kind.CHAT: Promise.END,
+    Kind.SUMMARY: Promise.NOTHING,
     Kind.BEGIN: Promise.NOTHING,
     Kind.TITLE: Promise.NOTHING,
 }
@@ -101,8 +106,17 @@ class Standing:
         return 0 if promise is Promise.NOTHING else max(lines, default=0)
 
 
-def line_in_slots(slots: Sequence[Slot], prompt: TokenIds, namespace: Namespace) -> int:
-    """The highest line at which a prompt can start in an idle slot as it is."""
+def line_in_slots(
+    slots: Sequence[Slot],
+    prompt: TokenIds,
+    namespace: Namespace,
+    cost: Callable[[Slot], int] = lambda slot: 0,
+) -> int:
+    """The highest line at which a prompt can start in an idle slot as it is.
+
+    Args:
+        cost: tokens that may as well be read as that slot be taken.
+    """
     best = 0
     for slot in slots:
         resident = slot.resident
@@ -112,7 +126,7 @@ def line_in_slots(slots: Sequence[Slot], prompt: TokenIds, namespace: Namespace)
         lines = [anchor.line for anchor in resident.anchors]
         if resident.end is not None:
             lines.append(resident.end.line)
-        best = max([best, *(line for line in lines if line <= highest)])
+        best = max([best, *(line - cost(slot) for line in lines if line <= highest)])
     return best
 
 

@@ -1,25 +1,31 @@
 """Requests in the world: sent, served to their end, and held against what was promised."""
 
-import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 from ..application.disk_service import DiskService
+from ..application.peek import Peeked
+from ..application.preparing import NO_ROOM
+from ..application.prewarm import PrewarmReport
 from ..application.request import (
+    Decision,
     Failed,
     Finished,
     FinishReason,
     GenerationRequest,
     Written,
 )
+from ..application.slots import Slot
 from ..domain.errors import Cancelled, EngineError, QueueFull
 from ..domain.offers import COLD
 from ..domain.prompt_chain import PromptChain
+from ..domain.sampling import SamplingParams
 from ..domain.tokens import token_ids
 from .clients import Ask, Clients
 from .machine import Machine
+from .remembered import Remembered, in_the_way, tokens_in
 from .reread import PROMISES, Standing, check_reread, line_in_slots
 from .violation import violated
 
@@ -27,15 +33,26 @@ PUMP_MAX: Final = 5_000
 """Small steps in which everything that waits must have been answered."""
 
 ON_MEDIUM: Final = "it stands on the medium"
+IN_MEMORY: Final = "memory keeps it"
 
 COLD_LOOKS: Final = 3
 """Of so many grid lines of a prompt, the count of one is looked at."""
 
-PREFILL_TOKENS_PER_S: Final = 1000.0
-"""What the checkable engine says of itself; a prefill takes no time on the world's clock."""
-
 JOBS_SHARES: Final = (0.02, 0.2, 0.5, 0.8)
 """How many of the small steps are the background's; with few, the medium is slow."""
+
+
+class How(TypedDict):
+    """What comes with a prompt's tokens; see `GenerationRequest`."""
+
+    max_tokens: int
+    salt: str
+    adapter: str
+    sampling: SamplingParams
+    stop: tuple[str, ...]
+    last_user: int
+    first_answer: int | None
+    session: str | None
 
 
 class Serving:
@@ -51,6 +68,7 @@ class Serving:
         self._clients = clients
         self._counts = counts
         self._standing: dict[int, Standing] = {}
+        self._remembered = Remembered(machine)
         self._answers: dict[tuple[int, str], tuple[int, ...]] = {}
         self.requests = 0
         self.tokens_cached = 0
@@ -59,12 +77,14 @@ class Serving:
     def process_ended(self) -> None:
         """What stood in slots is gone, and whoever waited is not answered."""
         self._standing.clear()
+        self._remembered.forget()
         self._machine.server.ends()
         self._count_begun()
 
     def slots_cleared(self) -> None:
-        """What stood in slots was forgotten on request."""
+        """What stood in slots and in memory was forgotten on request."""
         self._standing.clear()
+        self._remembered.forget()
 
     def one(self, ask: Ask, rng: random.Random, *, leaves: int | None = None) -> Finished | None:
         """One request on a machine where no other waits; how it ended, if it ended well.
@@ -73,6 +93,7 @@ class Serving:
             leaves: the client leaves after so many small steps.
         """
         expected, left = self._expected(ask), self._left()
+        peeked = self._peeked(ask)
         request = self._submit(ask)
         if request is None:
             violated("progress", "an idle server found its queue full")
@@ -84,11 +105,17 @@ class Serving:
         finished = self._ended(request, ask)
         if finished is None:
             self._standing.pop(ask.client, None)
+            self._remembered.went_on(ask, None)
             return None
-        for promised, why in expected if finished.decision.quarantined == 0 else ():
+        decision = finished.decision
+        had_room = not any(refused.why == NO_ROOM for refused in decision.refused)
+        stayed = self._left() == left
+        for promised, why in expected if decision.quarantined == 0 else ():
             # Who is put at a line may find that it left, to make room for who stood in the slot.
-            if self._left() == left or why != ON_MEDIUM:
-                check_reread(finished.decision, promised, why)
+            if (stayed or why != ON_MEDIUM) and (had_room or why != IN_MEMORY):
+                check_reread(decision, promised, why)
+        if peeked is not None and had_room and stayed and decision.quarantined == 0:
+            check_peek(peeked, decision)
         self._stand(ask, finished)
         self._check_cold_counts(ask)
         return finished
@@ -109,7 +136,25 @@ class Serving:
         self.pump(rng, rng.choice(JOBS_SHARES), self._all_answered)
         self._standing.clear()
         for request, ask in sent:
+            self._remembered.went_on(ask, None)
             self._ended(request, ask)
+
+    def prewarm(self, ask: Ask, rng: random.Random, *, steps_max: int | None) -> None:
+        """Bring in what a request would need; the request itself follows.
+
+        Args:
+            steps_max: it is sent after so many small steps at the latest.
+        """
+        server, answers = self._machine.server, list[PrewarmReport]()
+        request = server.request(ask.ids, **self._how(ask))
+        server.scheduler.prewarm(request, answers.append)
+        self._standing.clear()
+        self.pump(rng, rng.choice(JOBS_SHARES), lambda: bool(answers), steps_max)
+        self.one(ask, rng)
+        if len(answers) != 1:
+            violated("progress", f"{len(answers)} answers came of one prewarm")
+        warmed = answers[0].warmed
+        self._counts["prewarmed" if warmed else "not prewarmed"] += 1
 
     def pump(
         self,
@@ -176,22 +221,25 @@ class Serving:
 
     def _submit(self, ask: Ask) -> str | None:
         """Send it; None where the queue is full."""
-        client = self._clients.all[ask.client]
         try:
-            return self._machine.server.submit(
-                ask.ids,
-                max_tokens=ask.answer,
-                salt=client.namespace.salt,
-                adapter=client.namespace.adapter,
-                sampling=ask.sampling,
-                stop=ask.stop,
-                last_user=ask.last_user,
-                first_answer=ask.first_answer,
-                session=client.session,
-            )
+            return self._machine.server.submit(ask.ids, **self._how(ask))
         except QueueFull:
             self._counts["queue full"] += 1
             return None
+
+    def _how(self, ask: Ask) -> How:
+        """What comes with the tokens."""
+        namespace = self._clients.all[ask.client].namespace
+        return {
+            "max_tokens": ask.answer,
+            "salt": namespace.salt,
+            "adapter": namespace.adapter,
+            "sampling": ask.sampling,
+            "stop": ask.stop,
+            "last_user": ask.last_user,
+            "first_answer": ask.first_answer,
+            "session": ask.session,
+        }
 
     def _expected(self, ask: Ask) -> list[tuple[int, str]]:
         """At which lines the request must start at the latest, and why."""
@@ -202,20 +250,35 @@ class Serving:
         namespace = self._clients.all[ask.client].namespace
         slots = server.scheduler.slots
         standing, promise = self._standing.get(ask.client), PROMISES[ask.kind]
-        expected = [(line_in_slots(slots, prompt, namespace), "it stands in a slot")]
+        ram = server.scheduler.ram
+
+        def cost(slot: Slot) -> int:
+            return 0 if ram is None else in_the_way(ram, slot, len(prompt))
+
+        expected = [(line_in_slots(slots, prompt, namespace, cost), "it stands in a slot")]
+        expected.append((self._remembered.line(ask, prompt, namespace), IN_MEMORY))
         if (
             standing is not None
             and standing.namespace == namespace
             and standing.is_undisturbed(slots, machine.box.lives)
         ):
-            expected.append((standing.promised(promise, prompt), promise.value))
+            least = standing.promised(promise, prompt) - cost(slots[standing.slot])
+            expected.append((least, promise.value))
         if machine.in_trouble:
             return []  # a restore that fails costs what stood in its place
         disk = server.disk
         if disk is not None and not machine.slow and disk.writes.pending == 0:
             chain = PromptChain(prompt, namespace, server.engine.profile.grid)
-            expected.append((_line_worth_reading(disk, chain), ON_MEDIUM))
+            most = max(cost(slot) for slot in slots)
+            expected.append((_line_worth_reading(disk, chain) - most, ON_MEDIUM))
         return expected
+
+    def _peeked(self, ask: Ask) -> Peeked | None:
+        """What is foreseen of a request that is about to be sent, where that can be exact."""
+        machine = self._machine
+        if machine.in_trouble or machine.ledger.touched:
+            return None
+        return machine.server.scheduler.peek(machine.server.request(ask.ids, **self._how(ask)))
 
     def _left(self) -> tuple[int, ...]:
         """Counts that move where entries of the medium leave, or give their place to others."""
@@ -248,7 +311,6 @@ class Serving:
             sequence = [*ask.ids, *answer]
         if ask.kept:
             client.answered(ask, sequence)
-            client.prompt = list(ask.ids)
         return finished
 
     def _check_cold_counts(self, ask: Ask) -> None:
@@ -297,7 +359,7 @@ class Serving:
         if machine.traits.cache:
             if slot.resident.end is None or slot.resident.end.line != slot.resident.length:
                 violated("reread", "a generation has ended, and its end was not kept")
-            self._standing[ask.client] = Standing.after(
+            standing = self._standing[ask.client] = Standing.after(
                 slot,
                 machine.box.lives,
                 finished,
@@ -305,6 +367,7 @@ class Serving:
                 machine.server.engine.profile.grid,
                 machine.traits.newest,
             )
+            self._remembered.went_on(ask, standing)
 
     def _count_begun(self) -> None:
         """Add up what the process that ends has begun."""
@@ -314,8 +377,20 @@ class Serving:
         self.tokens_reread += sum(decision.reread for decision in begun)
 
 
+def check_peek(peeked: Peeked, decision: Decision) -> None:
+    """What was foreseen is what was done.
+
+    Raises:
+        Violation: it was something else.
+    """
+    foreseen = (peeked.tier, peeked.source, peeked.gate, peeked.line)
+    done = (decision.tier, decision.source, decision.gate, decision.cached)
+    if foreseen != done:
+        violated("peek", f"foreseen was {peeked}, and done {decision}")
+
+
 def _line_worth_reading(disk: DiskService, chain: PromptChain) -> int:
     """The line that the medium's best offer must be matched by, what it costs taken off."""
     offers = [one.offer for one in disk.offers(chain, 0)]
     best = max(offers, key=lambda offer: offer.line, default=COLD)
-    return best.line - math.ceil(best.move_seconds * PREFILL_TOKENS_PER_S)
+    return best.line - tokens_in(best.move_seconds)

@@ -8,19 +8,25 @@ from ..domain.anchor_budget import AnchorBudget
 from ..domain.disk_retention import Shares
 from ..domain.write_guard import WriteGuard
 from .action import Kind
+from .history import STEP_S
 
 LANES_PLACE_SHARE = 1 / 3
 """Of the seeds, those whose worlds let lanes bring rows in by themselves."""
-
-KEEPS_FROM = 60_000
-"""The first seed of those whose servers may keep conversations in memory; likewise."""
 
 CATALOG_FAILS_FROM = 1000
 """The first seed of those whose catalogs may fail: worlds below keep the histories they are known
 for."""
 
+KEEPS_FROM = 60_000
+"""The first seed of those whose servers may keep conversations in memory; likewise."""
 
-RAM_BYTES = (0, 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 16, 1 << 20)
+PLENTY_BYTES = 1 << 20
+"""Of memory that is never short in any world."""
+
+QUICK_STEP_S = STEP_S / 50
+"""What a step takes where rows are moved in memory: less by far than to read them again."""
+
+RAM_BYTES = (0, 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 16, PLENTY_BYTES)
 """From none, over part of one conversation, to more than all of them need."""
 
 
@@ -44,6 +50,8 @@ class Traits:
         alike: how many of the requests of a burst are the first one's prompt; a share.
         catalog_fails: whether the catalog may fail while calls to the medium do.
         ram_bytes: that memory may keep of conversations that lost their slot.
+        step_s: what each step of the scheduler takes.
+        heal_idle_s: nobody asked for so long before tainted rows are prefilled again.
         plan: what is done in turn, again and again, between what is drawn.
     """
 
@@ -72,6 +80,8 @@ class Traits:
     alike: float = 0.0
     catalog_fails: bool = False
     ram_bytes: int = 0
+    step_s: float = STEP_S
+    heal_idle_s: float | None = None
     plan: tuple[Kind, ...] = ()
 
     @property
@@ -100,6 +110,10 @@ class Traits:
         rng = random.Random(f"traits {seed}")  # noqa: S311 - a world, not a secret
         newest = rng.choice([2, 2, 4])
         memory = random.Random(f"memory {seed}")  # noqa: S311
+        ram_bytes = 0 if seed < KEEPS_FROM else memory.choice(RAM_BYTES)
+        step_s = QUICK_STEP_S if ram_bytes else STEP_S
+        heals = seed >= KEEPS_FROM
+        heal_idle_s = memory.choice([None, None, 4 * step_s, 20 * step_s]) if heals else None
         return cls(
             slots=rng.choice([1, 1, 1, 2, 2, 3]),
             window=rng.choice([128, 192, 256, 256]),
@@ -114,7 +128,7 @@ class Traits:
             staging=rng.choice([1, 2, 3, 8]),
             queue=rng.choice([1, 2, 8]),
             save_tokens=rng.choice([16, 16, 64]),
-            idle_s=rng.choice([None, 0.005, 0.02]),
+            idle_s=rng.choice([None, 5 * step_s, 20 * step_s]),
             damage=rng.choice([0.0, 1.0, 1.0, 3.0]),
             crashes=rng.choice([0.0, 1.0, 1.0, 3.0]),
             disk=rng.random() < 0.85,
@@ -122,6 +136,8 @@ class Traits:
             compress=rng.random() < 0.15,
             heads=rng.randint(1, 3),
             lanes_place=random.Random(f"lanes {seed}").random() < LANES_PLACE_SHARE,  # noqa: S311
-            ram_bytes=0 if seed < KEEPS_FROM else memory.choice(RAM_BYTES),
+            ram_bytes=ram_bytes,
+            step_s=step_s,
+            heal_idle_s=heal_idle_s,
             catalog_fails=seed >= CATALOG_FAILS_FROM and seed % 3 > 0,
         )

@@ -6,14 +6,16 @@ from typing import Protocol
 import numpy as np
 
 from ..adapters.memory.checkable_engine import CheckableEngine
-from ..adapters.memory.checkable_state import CheckableState, Parts, fold
+from ..adapters.memory.checkable_state import CheckableState, Parts
 from ..domain.grid import Span
 from ..domain.sampling import Logits
 from ..domain.taint_line import Writer
 from ..domain.tokens import TokenIds, token_ids
 from ..ports.engine import DecodeInput
+from .honest_rows import HonestRows, Rows
 from .oracle import Node, Oracle, Realm
 from .violation import violated
+from .watched_state import RowsWatcher, WatchedState
 
 
 class Watcher(Protocol):
@@ -54,7 +56,33 @@ class WatchedEngine(CheckableEngine):
         )
         self._oracle = oracle
         self._watcher = watcher
+        self._watched = tuple(
+            WatchedState(
+                slot,
+                layout=self._states[slot].layout,
+                window=window,
+                grid=grid,
+                row_invariant=row_invariant,
+                copies=self.copies,
+            )
+            for slot in range(slots)
+        )
+        self._states = self._watched
         self._readers = [StateReader(state, oracle) for state in self.slots]
+
+    @property
+    def slots(self) -> Sequence[WatchedState]:
+        return self._watched
+
+    @property
+    def spoils(self) -> int:
+        """How often a slot's rows were lost to a forward that failed."""
+        return sum(state.spoils for state in self._watched)
+
+    def watch_rows(self, watcher: RowsWatcher) -> None:
+        """Tell whoever counts on rows what happens to them."""
+        for state in self._watched:
+            state.watcher = watcher
 
     def prefill(self, slot: int, chunk: TokenIds) -> Logits:
         node = self._before(slot, chunk, Writer.PREFILL)
@@ -102,9 +130,8 @@ class StateReader:
         self._state = state
         self._oracle = oracle
         window = state.window
-        self._rows = _Rows(window)
-        self._honest = _Rows(window)
-        self._path: dict[int, Node] = {}
+        self._rows = Rows(window)
+        self._honest = HonestRows(window)
         self._words = {
             "tokens": np.zeros(1, np.uint64),
             "bits_after": np.zeros(1, np.uint64),
@@ -128,7 +155,7 @@ class StateReader:
         if node is None:
             violated("state", f"the state at line {line} is none that was ever left in {realm}")
         if self._state.layout.views:
-            self._show(node)
+            self._honest.show(node)
             if not self._rows.equals(self._honest, line):
                 violated("state", f"rows below line {line} are not those of the state's history")
         return node
@@ -140,59 +167,3 @@ class StateReader:
                 violated("state", f"sections of line {self._words['count'][0]} at line {line}")
             return int(self._words["tokens"][0]), int(self._words["bits_after"][0])
         return int(self._rows.prefix[line - 1]), self._rows.bits_after(line)
-
-    def _show(self, node: Node) -> None:
-        """Lay the honest rows out, from where the last ones are still right."""
-        new: list[Node] = []
-        at: Node | None = node
-        while at is not None and at.line and self._path.get(at.line) is not at:
-            new.append(at)
-            at = at.parent
-        kept = 0 if at is None else at.line
-        if new:
-            self._path = {line: one for line, one in self._path.items() if line <= kept}
-        for one in reversed(new):
-            self._honest.write(one)
-            self._path[one.line] = one
-
-
-class _Rows:
-    """The views of a slot, as far as the window goes."""
-
-    def __init__(self, window: int) -> None:
-        self.prefix = np.zeros(window, np.uint64)
-        self.bits = np.zeros(window, np.uint64)
-        self.writer = np.zeros(window, np.uint8)
-        self._bytes = {
-            "prefix": self.prefix.view(np.uint8),
-            "bits": self.bits.view(np.uint8),
-            "writer": self.writer,
-        }
-
-    def as_bytes(self, line: int) -> dict[str, "np.ndarray[tuple[int], np.dtype[np.uint8]]"]:
-        """Buffers for the rows below `line`."""
-        found = self._bytes
-        return {
-            "prefix": found["prefix"][: 8 * line],
-            "bits": found["bits"][: 8 * line],
-            "writer": found["writer"][:line],
-        }
-
-    def write(self, node: Node) -> None:
-        """The rows of a node's last forward."""
-        start = node.line - len(node.prefix)
-        self.prefix[start : node.line] = node.prefix
-        self.bits[start : node.line] = node.bits
-        self.writer[start : node.line] = node.mark
-
-    def equals(self, other: "_Rows", line: int) -> bool:
-        """Whether the rows below `line` are the same."""
-        return (
-            np.array_equal(self.bits[:line], other.bits[:line])
-            and np.array_equal(self.prefix[:line], other.prefix[:line])
-            and np.array_equal(self.writer[:line], other.writer[:line])
-        )
-
-    def bits_after(self, line: int) -> int:
-        """What an engine without sections goes on from."""
-        return fold(int(self.bits[line - 1]))

@@ -118,6 +118,9 @@ class WatchedStorage:
     def names(self, prefix: str = "") -> Iterator[StoredObject]:
         return self._inner.names(prefix)
 
+    def all_names(self) -> Iterator[ObjectName]:
+        return self._inner.all_names()
+
     def space(self) -> Space:
         return self._inner.space()
 

@@ -39,6 +39,10 @@ PLANNED: Final = 0.8
 COUNTERS_EVERY: Final = 8
 """Actions between two looks at the figures."""
 
+AT_ONCE: Final = (Kind.TURN, Kind.TURN, Kind.TITLE, Kind.RETRY, Kind.BEGIN)
+KEPT_AT_ONCE: Final = (*AT_ONCE, Kind.TURN, Kind.OTHER, Kind.OTHER, Kind.CHAT, Kind.SUMMARY)
+"""What clients ask in a burst; the second where memory keeps conversations."""
+
 JUMPS_S: Final = (-400 * 86_400.0, -86_400.0, -3_600.0, 3_600.0, 86_400.0, 400 * 86_400.0)
 FLUSHING: Final = frozenset({Kind.FLUSH, Kind.STOP, Kind.COMEBACK})
 
@@ -170,13 +174,16 @@ class World:
             Kind.WAIT: lambda: self._wait(rng),
             Kind.JUMP: lambda: machine.box.clock.jump(rng.choice(JUMPS_S)),
             Kind.CLEAR: lambda: self._clear(rng),
+            Kind.PREWARM: lambda: self._prewarm(action, rng),
+            Kind.CLOSE: lambda: self._close(action),
+            Kind.SHRINK: lambda: self._shrink(rng),
         }
         others[action.kind]()
 
     def _burst(self, action: Action, rng: random.Random) -> None:
         asks: list[Ask] = []
         for client in self.clients.all:
-            kind = rng.choice([Kind.TURN, Kind.TURN, Kind.TITLE, Kind.RETRY, Kind.BEGIN])
+            kind = rng.choice(KEPT_AT_ONCE if self.traits.ram_bytes else AT_ONCE)
             one = Action(kind, client.number, rng.randint(1, 16), rng.randint(0, 6))
             asks.append(self.clients.ask(one, rng))
         if self.traits.alike:
@@ -188,7 +195,9 @@ class World:
         """What a client asks, or the very prompt of another one: work is given to several."""
         if rng.random() >= self.traits.alike:
             return ask
-        return replace(first, client=ask.client, answer=ask.answer)
+        return replace(
+            first, client=ask.client, talk=ask.talk, session=ask.session, answer=ask.answer
+        )
 
     def _idle(self, rng: random.Random) -> None:
         self.serving.pump(rng, rng.choice(JOBS_SHARES), lambda: False, steps_max=rng.randint(1, 60))
@@ -311,6 +320,28 @@ class World:
         roll = rng.random()
         self.machine.server.scheduler.clear(ram=roll < 0.6, disk=roll > 0.4)
         self.serving.slots_cleared()
+
+    def _prewarm(self, action: Action, rng: random.Random) -> None:
+        """Have the next turn's state brought in; somebody may ask for something before it is."""
+        client = self.clients.all[action.client % len(self.clients.all)]
+        if client.talk.ids:
+            leaves = rng.random() < 0.3
+            ask = self.clients.ask(replace(action, kind=Kind.TURN), rng)
+            self.serving.prewarm(ask, rng, steps_max=rng.randint(0, 20) if leaves else None)
+
+    def _close(self, action: Action) -> None:
+        """A session is over: what is kept of it stays."""
+        scheduler = self.machine.server.scheduler
+        client = self.clients.all[action.client % len(self.clients.all)]
+        before = () if scheduler.ram is None else scheduler.ram.entries
+        if client.talk.session is not None:
+            scheduler.close_session(client.talk.session, client.namespace)
+        if scheduler.ram is not None and scheduler.ram.entries != before:
+            violated("kept", "a session was closed, and what was kept of it is gone")
+
+    def _shrink(self, rng: random.Random) -> None:
+        """Somebody else needs memory."""
+        self.machine.server.give_memory_back(rng.randint(1, 1 << 13))
 
     # --- processes --------------------------------------------------------------------------------
 

@@ -14,6 +14,8 @@ from .chat_command import chat_command
 from .failure import Failure, UsageFailure
 from .limits_command import limits_command
 from .models_command import Flags, GetModel, ListModels, ProveModel, models_command
+from .peek_command import peek_command
+from .replay_command import Replays, replay_command
 from .setting_options import SettingsCommand, config_option, setting_options
 from .simulate_command import Worlds, simulate_command
 from .verify_command import VerifyStore, verify_command
@@ -34,6 +36,7 @@ class CliParts:
         get_model: makes a model present; takes its name, the same, and what shows its steps.
         verify: goes over the stored state; None leaves the command out.
         worlds: makes what the simulation is asked of; None leaves the command out.
+        replays: makes what reads traces; None leaves the command out.
         prove_model: says whether exact arithmetic can be proved of a model; takes its name, the
             flags and the configuration file; None leaves the option out.
     """
@@ -45,6 +48,7 @@ class CliParts:
     get_model: GetModel
     verify: VerifyStore | None = None
     worlds: Callable[[], Worlds] | None = None
+    replays: Callable[[], Replays] | None = None
     prove_model: ProveModel | None = None
 
 
@@ -91,10 +95,13 @@ def build_cli(parts: CliParts) -> click.Group:
     )
     for command in (stats_command(), limits_command(), flush_command(), clear_command()):
         program.add_command(command)
+    program.add_command(peek_command())
     if parts.verify is not None:
         program.add_command(verify_command(parts.settings, parts.verify))
     if parts.worlds is not None:
         program.add_command(simulate_command(parts.worlds))
+    if parts.replays is not None:
+        program.add_command(replay_command(parts.replays))
     return program
 
 

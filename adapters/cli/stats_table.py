@@ -23,6 +23,18 @@ class Slot(msgspec.Struct):
     busy: bool = False
 
 
+class Ram(msgspec.Struct):
+    """The tier in memory, as `application.stats.RamStats` has it."""
+
+    bytes_used: int = 0
+    bytes_max: int = 0
+    entries: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    restored: int = 0
+    evicted: int = 0
+    demoted: int = 0
+    cut: int = 0
+
+
 class Disk(msgspec.Struct):
     """The tier on a medium, as `application.stats.DiskStats` has it."""
 
@@ -84,6 +96,7 @@ class Stats(msgspec.Struct):
     hits: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     tokens_cached: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     tokens_reread: int = 0
+    ram: Ram | None = None
     disk: Disk | None = None
     verify: Verify | None = None
     arithmetic: str = ""
@@ -111,6 +124,8 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
         yield "arithmetic", stats.arithmetic
     for pool in stats.memory:
         yield f"memory of {pool.pool}", _pool(pool)
+    if stats.ram is not None:
+        yield from _ram(stats.ram)
     if stats.disk is None:
         yield "disk", "off"
     else:
@@ -133,6 +148,14 @@ def _pool(pool: Pool) -> str:
     caches = f", {size(sum(pool.caches.values()))} in caches" if pool.caches else ""
     short = f"; {pool.short} prompts did not fit" if pool.short else ""
     return f"{size(pool.held)} of {size(ceiling)}{caches}{short}"
+
+
+def _ram(ram: Ram) -> Iterator[Row]:
+    yield "kept in memory", f"{size(ram.bytes_used)} of {size(ram.bytes_max)}"
+    gone = f"; {ram.evicted} gave way, {ram.demoted} are on disk alone" if ram.evicted else ""
+    yield "entries there", f"{_counts(ram.entries) or 'none'}; {ram.restored} resumed from{gone}"
+    if ram.cut:
+        yield "cut short", f"{ram.cut} lost rows for want of room"
 
 
 def _disk(disk: Disk) -> Iterator[Row]:

@@ -21,6 +21,7 @@ from .routes_cache import (
 from .routes_generation import chat_completions, completions
 from .routes_limits import cache_limits, set_cache_limits
 from .routes_models import model, models
+from .routes_peek import cache_peek, cache_prewarm
 from .routes_sessions import cache_session_close
 from .routes_status import HEALTH_WAIT_S, Metrics, cache_stats, health, health_head, metrics
 from .routes_tokens import detokenize, tokenize
@@ -95,7 +96,7 @@ def create_app(
             *(tokenize, detokenize),
             *(health, health_head, metrics, cache_stats),
             *(cache_entries, cache_flush, cache_clear, cache_verify, cache_session_close),
-            *(cache_limits, set_cache_limits),
+            *(cache_limits, set_cache_limits, cache_peek, cache_prewarm),
         ],
         dependencies={
             "serving": Provide(lambda: serving, sync_to_thread=False),

@@ -115,14 +115,14 @@ def timings_of(finished: Finished) -> TimingsBody:
     return TimingsBody(
         cache_n=decision.cached,
         prompt_n=decision.reread,
-        prompt_ms=_ms(timings.prompt_s),
+        prompt_ms=milliseconds(timings.prompt_s),
         prompt_per_second=_rate(decision.reread, timings.prompt_s),
         predicted_n=usage.completion,
-        predicted_ms=_ms(timings.predicted_s),
+        predicted_ms=milliseconds(timings.predicted_s),
         # The prefill gave the first token; the time after it went into the others.
         predicted_per_second=_rate(usage.completion - 1, timings.predicted_s),
-        ttft_ms=_ms(timings.ttft_s),
-        queue_ms=_ms(timings.queue_s),
+        ttft_ms=milliseconds(timings.ttft_s),
+        queue_ms=milliseconds(timings.queue_s),
     )
 
 
@@ -133,12 +133,13 @@ def _cache_report(decision: Decision) -> CacheReport:
         gate=decision.gate.value,
         cached=decision.cached,
         reread=decision.reread,
-        restore_ms=_ms(decision.restore_s),
+        restore_ms=milliseconds(decision.restore_s),
         quarantined=decision.quarantined,
     )
 
 
-def _ms(seconds: float) -> float:
+def milliseconds(seconds: float) -> float:
+    """To microseconds, as responses tell times."""
     return round(seconds * 1000, 3)
 
 

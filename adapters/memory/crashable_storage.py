@@ -175,6 +175,9 @@ class CrashableStorage:
             ]
         yield from found
 
+    def all_names(self) -> Iterator[ObjectName]:
+        yield from (found.name for found in self.names())
+
     def space(self) -> Space:
         with self._lock:
             self._check_open()

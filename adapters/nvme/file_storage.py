@@ -24,7 +24,7 @@ from ...ports.block_storage import (
 )
 from .failures import failures_of
 from .file_access import FileAccess
-from .object_tree import TEMPORARY, objects, padded, reclaim
+from .object_tree import TEMPORARY, object_names, objects, padded, reclaim
 from .quarantine import Quarantine
 from .root_directory import FILE_MODE, RootDirectory, is_plain
 from .space_account import SpaceAccount
@@ -206,6 +206,11 @@ class FileStorage:
         self._check_open()
         with failures_of(f"listing {self._root.path}"):
             yield from objects(self._root, prefix)
+
+    def all_names(self) -> Iterator[ObjectName]:
+        self._check_open()
+        with failures_of(f"listing {self._root.path}"):
+            yield from object_names(self._root)
 
     def space(self) -> Space:
         self._check_open()

@@ -135,6 +135,11 @@ class FaultyStorage:
         self._fail_read(f"names of {prefix}")
         return self._inner.names(prefix)
 
+    def all_names(self) -> Iterator[ObjectName]:
+        self._slow()
+        self._fail_read("all names")
+        return self._inner.all_names()
+
     def space(self) -> Space:
         return self._inner.space()
 

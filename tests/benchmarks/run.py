@@ -21,6 +21,7 @@ os.environ["GOMP_SPINCOUNT"] = "0"
 
 import decode
 import exact
+import interruptions
 import planning
 import policy
 import storage_decode
@@ -28,6 +29,7 @@ import storage_rates
 import storage_resume
 import storage_start
 import streaming
+import traces
 import ttft
 from report import Figure, Options, print_table
 
@@ -40,6 +42,8 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
     "planning": planning.figures,
     "policy": policy.figures,
     "streaming": streaming.figures,
+    "interruptions": interruptions.figures,
+    "traces": traces.figures,
     "storage-rates": storage_rates.figures,
     "storage-decode": storage_decode.figures,
     "storage-resume": storage_resume.figures,

@@ -1,7 +1,7 @@
 """The parts of a server, driven by hand on this thread: no HTTP, no second thread."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,8 +60,18 @@ class Outcome:
 
 def serve(scheduler: Scheduler, request: GenerationRequest) -> Outcome:
     """Submit a request and step until it has ended."""
+    return run(scheduler, request, lambda event: None)
+
+
+def run(scheduler: Scheduler, request: GenerationRequest, seen: Callable[[Event], None]) -> Outcome:
+    """The same, with each event shown as it comes."""
     events: list[Event] = []
-    scheduler.submit(request, events.append)
+
+    def sink(event: Event) -> None:
+        events.append(event)
+        seen(event)
+
+    scheduler.submit(request, sink)
     while scheduler.step():
         pass
     last = events[-1]

@@ -107,7 +107,8 @@ def test_what_is_kept_elsewhere_fits(case: Case, room: int, spare: int) -> None:
 
     if fate.role is not None:
         assert len(fate.elsewhere) <= room
-    if case.incoming.same_session and fate.role in (Role.PARK, Role.SNAPSHOT):
+    branch = fate.role is Role.PIN and case.incoming.line > 0
+    if case.incoming.same_session and (fate.role in (Role.PARK, Role.SNAPSHOT) or branch):
         assert len(fate.elsewhere) <= min(spare, room)
 
 

@@ -56,8 +56,10 @@ class Life:
         roll = self.rng.random()
         if roll < 0.25 or not self.conversations:
             self.begin()
-        elif roll < 0.7:
+        elif roll < 0.6:
             self.go_on()
+        elif roll < 0.7:
+            self.crowd()
         elif roll < 0.8:
             self.time_passes()
         elif roll < 0.85:
@@ -76,7 +78,7 @@ class Life:
         self.conversations.append((self.rng.choice(["", "", "a"]), [*head, *self.words(1, 60)]))
         self.ask(len(self.conversations) - 1)
 
-    def go_on(self) -> None:
+    def go_on(self, *, waits: bool = True) -> None:
         which = self.rng.randrange(len(self.conversations))
         salt, ids = self.conversations[which]
         if self.rng.random() < 0.3:
@@ -84,9 +86,15 @@ class Life:
         if len(ids) > WINDOW - 60:
             ids = ids[:60]
         self.conversations[which] = (salt, [*ids, *self.words(1, 30)])
-        self.ask(which)
+        self.ask(which, waits=waits)
 
-    def ask(self, which: int) -> None:
+    def crowd(self) -> None:
+        """Several at once: what the last ones resume from is read while the first ones run."""
+        for _ in range(self.rng.randint(2, 5)):
+            self.go_on(waits=False)
+        self.time_passes()
+
+    def ask(self, which: int, *, waits: bool = True) -> None:
         salt, ids = self.conversations[which]
         server, session = self.box.server, self.rng.choice([None, f"s{which}"])
         tokens = self.rng.randint(0, 12)
@@ -96,7 +104,7 @@ class Life:
         server.step()
         if idle:
             self.foreseen[request] = peeked
-        if self.rng.random() < 0.3:
+        if not waits or self.rng.random() < 0.2:
             self.time_passes()
         else:
             self.box.server.run()

@@ -172,21 +172,22 @@ class Life:
             self.check_memory()
 
     def trouble(self) -> None:
-        """What loses state: a forward that fails, and a process that ends."""
-        roll = self.rng.random()
+        """What loses state: a forward that fails, an order to forget, a process that ends."""
+        roll, server = self.rng.random(), self.box.server
+        server.run()
         for client in self.clients:
+            self.collect(client)
             client.known = False
         if roll < 0.5:
-            self.box.server.engine.fail_next_forward(after=self.rng.randint(0, 6))
+            server.engine.fail_next_forward(after=self.rng.randint(0, 4))
+            server.submit(self.words(60, 200), max_tokens=4)
+            server.run()
         elif roll < 0.8 or not self.box.disk_enabled:
-            self.box.server.scheduler.clear_ram()
+            server.scheduler.clear_ram()
+        elif roll < 0.9:
+            self.box.stop()
         else:
-            for client in self.clients:
-                client.waits = None
-            if self.rng.random() < 0.5:
-                self.box.stop()
-            else:
-                self.box.kill()
+            self.box.kill()
 
     # --- what must hold ---------------------------------------------------------------------------
 

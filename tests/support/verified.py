@@ -20,6 +20,8 @@ from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.durability import FlushReport
+from anchorline.application.kept_blocks import KeptBlock
+from anchorline.application.live_verify import SPARE_ANCHORS
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import (
     LiveReport,
@@ -27,6 +29,7 @@ from anchorline.application.live_verify_report import (
     VerifyPolicy,
 )
 from anchorline.application.object_store import ObjectStore
+from anchorline.application.ram_tier import RamTier
 from anchorline.application.request import Event, Finished
 from anchorline.application.response_cache import ResponseCache
 from anchorline.application.scheduler import Limits, Scheduler
@@ -70,6 +73,7 @@ class VerifiedServer:
     salt: str = ""
     forward_s: float = 0.0
     responses: ResponseCache | None = None
+    ram_bytes_max: int = 0
     anchors: AnchorBudget = field(default_factory=lambda: AnchorBudget(bytes_max=1 << 20))
     told: list[Mismatch] = field(default_factory=list[Mismatch])
 
@@ -91,7 +95,12 @@ class VerifiedServer:
             ToyTokenizer(),
             self.clock,
             self.telemetry,
-            Limits(queue_max=8, anchors=self.anchors, cache_enabled=True),
+            Limits(
+                queue_max=8,
+                anchors=self.anchors,
+                cache_enabled=True,
+                ram_bytes_max=self.ram_bytes_max,
+            ),
             self.disk,
             verify=VerifyPolicy(
                 self.mode, self.idle_s, fingerprint_of(self.engine.profile.facts), self._told
@@ -114,6 +123,11 @@ class VerifiedServer:
     def state(self) -> CheckableState:
         """Of the first slot."""
         return self.engine.slots[0]
+
+    @property
+    def memory(self) -> RamTier:
+        assert self.scheduler.ram is not None
+        return self.scheduler.ram
 
     def submit(self, ids: Sequence[int], *, max_tokens: int = 4) -> None:
         request = a_request(
@@ -162,6 +176,15 @@ class VerifiedServer:
         buffers = exported_rows(state, state.layout.views, span)
         buffers[view][0] ^= 1
         state.import_rows(span, buffers)
+
+    def spoil_block(self, block: KeptBlock, row: int, *, view: str = "bits") -> None:
+        """Change one byte of a row in the copy of a kept block."""
+        assert block.handle is not None, "there is no copy"
+        views = {one.name: one.row_bytes for one in self.state.layout.views}
+        rows = {name: np.empty(len(block.span) * size, np.uint8) for name, size in views.items()}
+        self.engine.copies.export_rows(block.handle, rows)
+        rows[view][(row - block.span.start) * views[view]] ^= 1
+        self.engine.copies.import_rows(block.handle, rows)
 
     def spoil_copy(self, anchor: Anchor) -> None:
         """Change one byte of an anchor behind the cache's back."""
@@ -230,9 +253,21 @@ class VerifiedServer:
 class VerifiedHistory(History):
     """A history on a server that verifies in every idle step, and must never find anything."""
 
-    def __init__(self, *, slots: int = 1, cache_enabled: bool = True, **how: object) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int = 1,
+        cache_enabled: bool = True,
+        ram_bytes_max: int = 0,
+        **how: object,
+    ) -> None:
         super().__init__(slots=slots + 1, cache_enabled=cache_enabled, **how)  # type: ignore[arg-type]
-        limits = Limits(queue_max=64, anchors=self.anchors, cache_enabled=cache_enabled)
+        limits = Limits(
+            queue_max=64,
+            anchors=self.anchors,
+            cache_enabled=cache_enabled,
+            ram_bytes_max=ram_bytes_max,
+        )
         policy = VerifyPolicy(VerifyMode.ON, 0.0, Fingerprint("00" * 32), _never)
         self.scheduler = Scheduler(
             self.engine,
@@ -243,6 +278,9 @@ class VerifiedHistory(History):
             self.disk,
             verify=policy,
         )
+
+    def spare_copies(self) -> int:
+        return SPARE_ANCHORS.capacity(self.engine.profile.layout.section_bytes) + 1
 
     def about_to_forward(self, slot: int, span: Span, ids: TokenIds, writer: Writer) -> Realm:
         if slot == len(self.scheduler.slots):
@@ -272,6 +310,7 @@ class VerifiedBox(Box):
             clock=self.clock,
             oracle=self.oracle,
             weights=self.weights,
+            ram_bytes_max=self.ram_bytes_max,
         )
 
 

@@ -129,5 +129,15 @@ def test_a_branch_that_its_own_session_has_left_takes_no_others_room() -> None:
     assert fate(400, lines, prompt=390, spare=300).role is Role.PARK
 
 
+def test_nor_does_its_head_but_after_a_compaction() -> None:
+    lines = [16, 96, 400]
+
+    edited = fate(400, lines, prompt=390, line=16, same_session=True, spare=50)
+    compacted = fate(400, lines, prompt=390, same_session=True, spare=50)
+
+    assert edited.role is None
+    assert (compacted.role, compacted.top) == (Role.PIN, 96)
+
+
 def test_its_own_sessions_title_request_stashes_it_in_others_room() -> None:
     assert fate(400, [400], prompt=30, same_session=True, spare=0).role is Role.STASH

@@ -1,0 +1,534 @@
+"""Stored state is read into memory for a request that waits for its slot."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from anchorline.adapters.memory.checkable_copies import CheckableCopies
+from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.application.prefetch import Prefetch, PrefetchCounts
+from anchorline.application.ram_tier import RamTier
+from anchorline.application.read_queue import STAGED_MODEST
+from anchorline.application.request import Decision
+from anchorline.domain.anchor import RowsHandle
+from anchorline.domain.entry import Source, Tier
+from anchorline.domain.errors import EngineError
+from anchorline.domain.taint_line import Gate
+from anchorline.simulation.box import Box
+from support.builders import a_prompt, a_request
+
+RUNS = 60
+"""Tokens of the request that keeps the slot busy."""
+
+PLENTY = 1 << 20
+
+
+def ids(start: int, count: int) -> list[int]:
+    return [(start + 7 * at + at * at) % 97 for at in range(count)]
+
+
+def prefetch_of(box: Box) -> Prefetch:
+    prefetch = box.server.scheduler.prefetch
+    assert prefetch is not None
+    return prefetch
+
+
+def counts_of(box: Box) -> PrefetchCounts:
+    return prefetch_of(box).counts
+
+
+def ram_of(box: Box) -> RamTier:
+    ram = box.server.scheduler.ram
+    assert ram is not None
+    return ram
+
+
+def stored(box: Box, *prompts: Sequence[int]) -> list[list[int]]:
+    """Conversations that are on the medium only: their tokens, up to their ends."""
+    ends: list[list[int]] = []
+    for number, prompt in enumerate(prompts):
+        request = box.server.submit(prompt, session=f"s{number}")
+        box.server.run()
+        ends.append(box.server.sequences[request].tolist())
+        assert box.flush().durable
+    box.kill()
+    return ends
+
+
+def busy(box: Box) -> str:
+    """A request that runs for a while in each slot; the last one's id."""
+    requests: list[str] = []
+    for slot in box.server.scheduler.slots:
+        requests.append(box.server.submit(ids(31 + slot.index, 20), max_tokens=RUNS))
+        while slot.running is None:
+            box.server.step()
+    return requests[-1]
+
+
+def pump(box: Box, until: Callable[[], bool], steps: int = RUNS - 10) -> None:
+    """Let the server and its lanes run."""
+    for _ in range(steps):
+        if until():
+            return
+        box.jobs.step()
+        box.server.step()
+    raise AssertionError("it does not come to that")
+
+
+def decision_of(box: Box, request: str) -> Decision:
+    box.server.run()
+    finished = box.server.finished(request)
+    assert finished is not None
+    return finished.decision
+
+
+def assert_nothing_is_held(box: Box) -> None:
+    """No read is under way, nothing is lent, and every copy is an entry's or a slot's."""
+    assert prefetch_of(box).fetch is None
+    assert ram_of(box).reserved() == 0
+    box.settle()  # counts the copies at each step
+    assert (box.disk.pool.lent, box.disk.tier.lent) == (0, 0)
+    assert not any(entry.lent for entry in ram_of(box).entries)
+
+
+def no_place(copies: CheckableCopies, handle: RowsHandle) -> None:
+    """Of an engine whose copies lanes cannot reach."""
+
+
+@pytest.fixture(params=["placed", "imported"])
+def ways_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once lanes bring rows into copies by themselves, once the engine thread imports them."""
+    if request.param == "imported":
+        monkeypatch.setattr(CheckableCopies, "place_rows", no_place)
+
+
+@pytest.mark.usefixtures("ways_in")
+@pytest.mark.parametrize("parts", list(Parts))
+@pytest.mark.parametrize("invariant", [False, True])
+def test_a_queued_request_finds_its_conversation_in_memory(parts: Parts, invariant: bool) -> None:
+    box = Box(ram_bytes_max=PLENTY, parts=parts, row_invariant=invariant)
+    [end] = stored(box, ids(0, 60))
+    running = busy(box)
+    request = box.server.submit([*end, 5, 6])
+    pump(box, lambda: counts_of(box).arrived == 1)
+    assert not box.server.ended(running), "it was read while the other request ran"
+    read = box.disk.tier.counters.bytes_read
+
+    decision = decision_of(box, request)
+
+    assert (decision.tier, decision.source, decision.cached) == (Tier.RAM, Source.PARK, len(end))
+    assert decision.gate is (Gate.BITWISE if invariant else Gate.PRESERVED)
+    assert box.disk.tier.counters.bytes_read == read, "and nothing of it was read again"
+    assert box.disk.tier.counters.restores == 0
+    assert_nothing_is_held(box)
+
+
+def test_a_prefix_that_others_share_is_read_ahead_as_well() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    head = ids(0, 40)
+    stored(box, [*head, *ids(50, 9)])
+    busy(box)
+    request = box.server.submit([*head, *ids(70, 5)])
+    pump(box, lambda: counts_of(box).arrived == 1)
+
+    decision = decision_of(box, request)
+
+    assert (decision.tier, decision.cached, decision.gate) == (Tier.RAM, 40, Gate.BITWISE)
+
+
+def test_what_two_requests_wait_for_is_read_once() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    requests = [box.server.submit([*end, more]) for more in (5, 6)]
+    pump(box, lambda: counts_of(box).arrived == 1)
+    decisions = [decision_of(box, request) for request in requests]
+
+    assert (counts_of(box).begun, counts_of(box).joined) == (1, 1)
+    assert [one.cached for one in decisions] == [len(end)] * 2
+    assert decisions[0].tier is Tier.RAM
+
+
+def test_what_two_requests_want_of_one_entry_is_read_once_for_both() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    edited = box.server.submit([*end[:52], 96, 96])
+    went_on = box.server.submit([*end, 5])
+    pump(box, lambda: counts_of(box).arrived == 1)
+    (entry,) = ram_of(box).entries
+    lines = [anchor.line for anchor in entry.state.anchors]
+    decisions = [decision_of(box, one) for one in (edited, went_on)]
+
+    assert (counts_of(box).begun, lines) == (1, [48, len(end)])
+    assert decisions[0].tier is Tier.RAM
+    assert [one.cached for one in decisions] == [48, len(end)]
+
+
+def test_the_next_one_in_the_queue_is_read_after_the_first() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    ends = stored(box, ids(0, 60), ids(40, 60))
+    busy(box)
+    requests = [box.server.submit([*end, 5]) for end in ends]
+    pump(box, lambda: counts_of(box).arrived == 2)
+    kept = [entry.line for entry in ram_of(box).entries]
+    decisions = [decision_of(box, request) for request in requests]
+
+    assert kept == [len(end) for end in ends]
+    assert decisions[0].tier is Tier.RAM
+    assert [one.cached for one in decisions] == [len(end) for end in ends]
+
+
+def test_a_read_that_nobody_waits_for_any_more_is_given_up() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    requests = [box.server.submit([*end, more]) for more in (5, 6)]
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    box.server.step()
+
+    box.server.cancel(requests[0])
+    under_way = prefetch_of(box).fetch is not None
+    box.server.cancel(requests[1])
+
+    assert under_way, "the other one waited for it still"
+    assert (counts_of(box).abandoned, counts_of(box).arrived) == (1, 0)
+    assert_nothing_is_held(box)
+    assert ram_of(box).nbytes == 0
+
+
+@pytest.mark.usefixtures("ways_in")
+@pytest.mark.parametrize("steps", range(1, 24))
+def test_at_whatever_moment_its_client_leaves_nothing_is_left_behind(steps: int) -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end, 5])
+    for _ in range(steps):
+        box.jobs.step()
+        box.server.step()
+
+    box.server.cancel(request)
+    box.server.run()
+
+    assert_nothing_is_held(box)
+    assert box.server.ask([*end, 5]).decision.cached == len(end)
+
+
+@pytest.mark.parametrize("steps", range(1, 24))
+def test_at_whatever_moment_a_slot_is_free_the_read_goes_on_for_its_request(steps: int) -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    running = busy(box)
+    request = box.server.submit([*end, 5])
+    for _ in range(steps):
+        box.jobs.step()
+        box.server.step()
+    begun = counts_of(box).begun
+    box.server.cancel(running)
+
+    decision = decision_of(box, request)
+
+    assert (decision.cached, decision.tier) == (len(end), Tier.RAM if begun else Tier.DISK)
+    assert counts_of(box).begun == counts_of(box).arrived == begun
+    assert_nothing_is_held(box)
+
+
+def test_a_client_that_leaves_while_its_slot_waits_for_the_read_gives_it_up() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    running = busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    box.server.cancel(running)
+    (slot,) = box.server.scheduler.slots
+    while slot.preparing is None:
+        box.server.step()
+    assert slot.preparing.fetch is not None
+
+    box.server.cancel(request)
+
+    assert counts_of(box).abandoned == 1
+    assert_nothing_is_held(box)
+
+
+def test_an_entry_for_which_there_is_no_room_is_left_to_the_slot() -> None:
+    box = Box(ram_bytes_max=500)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: counts_of(box).refused == 1)
+
+    decision = decision_of(box, request)
+
+    assert (decision.tier, decision.cached) == (Tier.DISK, len(end))
+    assert (counts_of(box).begun, counts_of(box).arrived) == (1, 0)
+    assert_nothing_is_held(box)
+
+
+@pytest.mark.usefixtures("ways_in")
+def test_what_is_damaged_is_found_out_ahead_and_is_never_used() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    (entry,) = box.disk.tier.entries()
+    name = entry.blocks[4].name
+    box.storage.overwrite(name, bytes(100) + box.storage.content(name)[100:])
+    busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: counts_of(box).failed == 1)
+
+    decision = decision_of(box, request)
+
+    assert box.disk.tier.counters.quarantined == 1
+    assert decision.cached <= 32
+    assert_nothing_is_held(box)
+
+
+def test_what_is_found_damaged_once_a_request_has_its_slot_is_told_to_it() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    (entry,) = box.disk.tier.entries()
+    name = entry.blocks[6].name
+    box.storage.overwrite(name, bytes(100) + box.storage.content(name)[100:])
+    running = busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    box.server.cancel(running)
+
+    decision = decision_of(box, request)
+
+    assert (decision.quarantined, decision.cached <= 48) == (1, True)
+    assert (decision.refused[0].source, decision.refused[0].line) == (
+        Source.CONVERSATION,
+        len(end),
+    )
+    assert_nothing_is_held(box)
+
+
+def test_memory_that_is_needed_otherwise_is_given_back_at_once() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    ram = ram_of(box)
+
+    assert ram.make_room(ram.bytes_max)
+
+    assert (counts_of(box).abandoned, ram.nbytes) == (1, 0)
+    assert decision_of(box, request).tier is Tier.DISK
+    assert_nothing_is_held(box)
+
+
+def test_rows_that_memory_has_already_are_shared_and_not_read() -> None:
+    box = Box(ram_bytes_max=PLENTY, slots=1)
+    head = ids(0, 64)
+    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
+    box.server.ask([*first, 5])  # resumed above the head: its rows are clean up to there
+    whole = box.disk.tier.counters.bytes_read
+    busy(box)  # displaces it into memory
+    request = box.server.submit([*second, 5])
+    pump(box, lambda: counts_of(box).arrived == 1)
+    entries = ram_of(box).entries
+    shared = set(entries[0].blocks) & set(entries[1].blocks)
+
+    assert counts_of(box).bytes_read < whole / 2
+    assert [block.span.end for block in sorted(shared, key=lambda one: one.span.end)] == [
+        *range(8, 65, 8)
+    ]
+    assert decision_of(box, request).cached == len(second)
+
+
+def test_rows_in_memory_that_are_others_than_those_on_the_medium_are_not_shared() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    head = ids(0, 64)
+    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
+    box.server.ask([*first, 5])
+    busy(box)
+    (entry,) = ram_of(box).entries
+    wrong = entry.blocks[3]
+    pump(box, lambda: wrong.handle is not None)
+    assert wrong.handle is not None
+    box.server.engine.copies.import_rows(wrong.handle, other_rows(box, len(wrong.span)))
+    request = box.server.submit([*second, 5])
+    pump(box, lambda: counts_of(box).arrived == 1)
+    shared = set(ram_of(box).entries[0].blocks) & set(ram_of(box).entries[1].blocks)
+
+    assert sorted(block.span.end for block in shared) == [8, 16, 24]
+    box.server.cancel(request)
+
+
+def other_rows(box: Box, count: int) -> dict[str, npt.NDArray[np.uint8]]:
+    views = box.server.engine.profile.layout.views
+    return {view.name: np.full(count * view.row_bytes, 7, np.uint8) for view in views}
+
+
+def test_a_fault_of_the_server_ends_it_too() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    running = busy(box)
+    box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    box.server.cancel(running)
+    (slot,) = box.server.scheduler.slots
+    while slot.preparing is None:
+        box.server.step()
+
+    box.server.scheduler.abort(EngineError("a fault"))
+
+    assert counts_of(box).abandoned == 1
+    assert_nothing_is_held(box)
+
+
+def test_what_a_queued_request_has_in_memory_does_not_leave_for_another_ones_read() -> None:
+    box = Box()
+    first, second = stored(box, ids(0, 60), ids(40, 60))
+    one = 72 * box.server.engine.profile.layout.row_bytes
+    box.ram_bytes_max = one + one // 2
+    box.kill()
+    box.server.ask([*first, 5])
+    kept = box.server.scheduler.slots[0].resident.ids.tolist()
+    box.flush()
+    busy(box)
+    box.server.step()
+    assert len(ram_of(box).entries) == 1, "what stood in the slot is kept"
+    requests = [box.server.submit([*kept, 5]), box.server.submit([*second, 5])]
+    pump(box, lambda: counts_of(box).refused == 1)
+
+    decisions = [decision_of(box, request) for request in requests]
+
+    assert [decision.tier for decision in decisions] == [Tier.RAM, Tier.DISK]
+
+
+def test_what_was_read_leaves_memory_without_being_written_again() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end[:52], 96])  # resumes below the entry's end
+    pump(box, lambda: counts_of(box).arrived == 1)
+    box.server.cancel(request)
+    ram = ram_of(box)
+    (entry,) = ram.entries
+
+    assert entry.line == 48
+    assert ram.is_safe(entry)
+    assert ram.unsafe_victims(ram.bytes_max) == []
+
+
+def test_room_that_a_running_request_will_need_for_what_it_displaces_is_left_to_it() -> None:
+    box = Box(evicted_tokens_min=1000)
+    [end] = stored(box, ids(0, 60))
+    one = 80 * box.server.engine.profile.layout.row_bytes
+    box.ram_bytes_max = one + one // 4
+    box.kill()
+    box.server.ask(ids(50, 60))  # nobody has written it anywhere
+    displaced = box.server.scheduler.slots[0].resident.ids.tolist()
+    busy(box)
+    ram = ram_of(box)
+    assert ram.free() > len(end) * ram.blocks.row_bytes, "hardly anything was copied yet"
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: counts_of(box).refused == 1)
+
+    assert decision_of(box, request).tier is Tier.DISK
+    assert box.server.ask([*displaced, 5]).decision.cached == len(displaced)
+
+
+def test_few_staging_buffers_are_taken_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CheckableCopies, "place_rows", no_place)
+    box = Box(ram_bytes_max=PLENTY, staging_count=8)
+    [end] = stored(box, ids(0, 120))
+    busy(box)
+    box.server.submit([*end, 5])
+    taken: list[int] = []
+    while not counts_of(box).arrived:
+        box.server.step()
+        taken.append(box.disk.pool.lent)
+        box.jobs.step()
+
+    assert max(taken) == STAGED_MODEST
+
+
+def test_who_asks_for_what_another_ones_slot_waits_for_is_foreseen_to_find_it() -> None:
+    box = Box(ram_bytes_max=PLENTY, slots=2)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    for running in list(box.server.requests)[:2]:
+        box.server.cancel(running)
+    box.server.step()
+    assert prefetch_of(box).fetch is not None, "one slot waits for it, and one is idle"
+    prompt = [*end, 6]
+
+    peeked = box.server.scheduler.peek(a_request(a_prompt(prompt)))
+    decision = decision_of(box, box.server.submit(prompt))
+
+    assert (peeked.tier, peeked.source, peeked.line) == (Tier.RAM, Source.PARK, len(end))
+    assert (decision.tier, decision.source, decision.cached) == (
+        Tier.RAM,
+        Source.PARK,
+        len(end),
+    )
+    assert counts_of(box).begun == 1
+
+
+def test_other_peoples_state_is_never_read_ahead() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end, 5], salt="another")
+    for _ in range(30):
+        box.jobs.step()
+        box.server.step()
+
+    assert counts_of(box).begun == 0
+    assert decision_of(box, request).gate is Gate.COLD
+
+
+@pytest.mark.usefixtures("ways_in")
+def test_a_request_whose_state_is_being_restored_goes_first() -> None:
+    """With one staging buffer for all: none of the two waits for the other for ever."""
+    for steps in range(1, 30, 3):
+        box = Box(ram_bytes_max=PLENTY, slots=2, staging_count=1)
+        first, second = stored(box, ids(0, 60), ids(40, 60))
+        busy(box)
+        ahead = box.server.submit([*first, 5])
+        for _ in range(steps):
+            box.jobs.step()
+            box.server.step()
+        next_one = box.server.submit([*second, 5])
+        for request in list(box.server.requests)[:2]:
+            box.server.cancel(request)
+
+        assert decision_of(box, ahead).cached == len(first)
+        assert decision_of(box, next_one).cached == len(second)
+        assert_nothing_is_held(box)
+
+
+def test_nothing_is_read_ahead_while_a_requests_own_state_is_brought_in() -> None:
+    box = Box(ram_bytes_max=PLENTY, slots=2)
+    first, second = stored(box, ids(0, 60), ids(40, 60))
+    box.server.cancel(busy(box))
+    restoring = box.server.submit([*first, 5], max_tokens=RUNS)
+    waiting = box.server.submit([*second, 5])
+    preparing = 0
+    while restoring not in box.server.started:
+        box.server.step()
+        if any(slot.preparing is not None for slot in box.server.scheduler.slots):
+            preparing += 1
+            assert counts_of(box).begun == 0
+        box.jobs.step()
+
+    pump(box, lambda: counts_of(box).arrived == 1)
+
+    assert preparing > 3
+    assert decision_of(box, waiting).tier is Tier.RAM
+
+
+def test_without_memory_or_a_medium_or_the_wish_there_is_none() -> None:
+    assert Box().server.scheduler.prefetch is None
+    assert Box(ram_bytes_max=PLENTY, disk_enabled=False).server.scheduler.prefetch is None
+    assert Box(ram_bytes_max=PLENTY, cache_enabled=False).server.scheduler.prefetch is None
+    assert Box(ram_bytes_max=PLENTY).server.scheduler.prefetch is not None
