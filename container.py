@@ -31,6 +31,7 @@ from .adapters.nvme.drive_rate import read_rate
 from .adapters.nvme.nvme_storage import NvmeStorage
 from .adapters.sqlite.sqlite_catalog import SqliteCatalog
 from .adapters.system.clock import SystemClock
+from .adapters.system.collection import no_collection
 from .adapters.system.engine_thread import EngineThread
 from .adapters.system.jobs import ThreadJobs
 from .adapters.system.memory import SystemMemory
@@ -44,13 +45,14 @@ from .application.conversations import SavePolicy
 from .application.disk_service import LANES, DiskService
 from .application.disk_tier import DiskLimits, DiskTier
 from .application.durability import FlushReport
+from .application.limits import Limits
 from .application.live_verify_report import VerifyMode, VerifyPolicy
 from .application.memory_pools import MemoryPools
 from .application.memory_setup import fitted, manage_caches, memory_pools
 from .application.object_store import ObjectStore
 from .application.rebuild import rebuild
 from .application.response_cache import ResponseCache
-from .application.scheduler import Limits, Scheduler
+from .application.scheduler import Scheduler
 from .application.service import Service
 from .application.verify import VerifyReport, verify
 from .domain.anchor_budget import AnchorBudget
@@ -183,9 +185,7 @@ def _verify_policy(
     return MaybeVerify(VerifyPolicy(mode, idle_s, fingerprint, MismatchLog(keep_aside)))
 
 
-def _responses(
-    settings: ServeSettings, clock: Clock, telemetry: Telemetry
-) -> ResponseCache | None:
+def _responses(settings: ServeSettings, clock: Clock, telemetry: Telemetry) -> ResponseCache | None:
     """What gives answers again, if it is wanted."""
     if not settings.response_cache_bytes:
         return None
@@ -264,7 +264,8 @@ def _disk(
     if settings.disk == "off" or settings.cache == "off":
         return MaybeDisk(None)
     try:
-        return _opened_disk(settings, engine, fingerprint, clock, telemetry, jobs)
+        with no_collection():
+            return _opened_disk(settings, engine, fingerprint, clock, telemetry, jobs)
     except StorageError as error:
         _log.warning("serving without the disk tier: %s", error)
         return MaybeDisk(None)

@@ -330,7 +330,7 @@ class DiskTier:
 
     def reclaim(self) -> int:
         """Delete every object that no entry needs; how many there were."""
-        needed = {name for entry in self.entries() for name in objects_of(entry)}
+        needed = set[ObjectName]().union(*map(objects_of, self.entries()))
         return self._unneeded.reclaim(needed)
 
     def close(self) -> None:

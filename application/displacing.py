@@ -9,17 +9,20 @@ from .entry_write import Progress
 from .ram_entry import RamEntry
 from .ram_tier import RamTier
 from .request import GenerationRequest
-from .slots import Placement, Preparation, Slot
+from .slots import Placement, Preparation, Slot, Slots
 from .writes import Write
 
 
 class Displacing:
     """Settles what becomes of conversations, before a row of theirs is overwritten."""
 
-    def __init__(self, engine: Engine, disk: DiskService | None, ram: RamTier | None) -> None:
+    def __init__(
+        self, engine: Engine, disk: DiskService | None, ram: RamTier | None, slots: Slots
+    ) -> None:
         self._profile = engine.profile
         self._disk = disk
         self._ram = ram
+        self._slots = slots
 
     def begin(self, preparation: Preparation) -> None:
         """Decide, and do it where nothing has to be waited for."""
@@ -29,7 +32,7 @@ class Displacing:
             preparation.save = self._save(preparation.request, preparation.placement)
             return
         fate = self._fate(ram, preparation)
-        coming = self._needed(ram, preparation.placement, fate)
+        coming = self._needed_at_most(ram, preparation.placement, fate)
         coming += self._at_risk(ram, preparation, fate.elsewhere.end)
         preparation.saves = self._save_victims(ram, coming)
         if not preparation.saves:
@@ -77,12 +80,22 @@ class Displacing:
         rows = ram.blocks.copies_needed(slot.index, fate.elsewhere)
         return max(rows - _changing_places(ram, placement), 0) + ram.sections_needed(slot.resident)
 
+    def _needed_at_most(self, ram: RamTier, placement: Placement, fate: Displacement) -> int:
+        """The same once all have gone that share bytes with it."""
+        if fate.role is None:
+            return 0
+        whole = ram.bytes_of(placement.slot.resident, len(fate.elsewhere))
+        return max(whole - _changing_places(ram, placement), 0)
+
     def _at_risk(self, ram: RamTier, preparation: Preparation, start: int) -> int:
-        """Bytes of copies that the request will have made, beside those of what it displaces."""
+        """Bytes of copies that are to come, beside those of what the request displaces.
+
+        Other requests are under way, each with rows before it that stood in its slot before.
+        """
         request, placement = preparation.request, preparation.placement
         reach = min(len(request.prompt) + request.max_tokens, self._profile.window)
         earlier = ram.blocks.at_risk(placement.slot.index, start, reach)
-        return earlier + _crossing(ram, placement)
+        return earlier + _crossing(ram, placement) + self._slots.promised(but=placement.slot)
 
     def _save_victims(self, ram: RamTier, needed: int) -> list[Write]:
         """Begin to write what would leave memory and be lost."""
@@ -113,7 +126,7 @@ class Displacing:
         """Make room for what is kept, which is more once who shared it has gone for it."""
         needed = self._needed(ram, placement, fate)
         while ram.free() < needed:
-            if not ram.make_room(needed):
+            if not ram.make_room(needed, leaving=placement.slot.index):
                 return False
             needed = self._needed(ram, placement, fate)
         return True

@@ -204,10 +204,13 @@ class KeptBlocks:
                 if block.needed and not block.is_there:
                     self._lose(block)
 
-    def drop_copies_in_place(self, wanted: int) -> int:
+    def drop_copies_in_place(self, wanted: int, leaving: int | None = None) -> int:
         """Give up copies of rows that stand in a slot as well; bytes that came free.
 
         They cost nothing to lose now, and a copy again once they are overwritten.
+
+        Args:
+            leaving: a slot whose rows are about to be overwritten: they do not count.
         """
         freed = 0
         for claims in self._claims:
@@ -215,7 +218,7 @@ class KeptBlocks:
                 for block in blocks:
                     if freed >= wanted:
                         return freed
-                    if block.handle is not None:
+                    if block.handle is not None and block.places != {leaving}:
                         freed += self.bytes_of(block)
                         self._drop_copy(block)
         return freed

@@ -24,6 +24,7 @@ from .read_queue import RestoreFailed
 from .request import GenerationRequest
 from .restore_target import NoRoom
 from .slots import Slots
+from .stats import PrefetchStats
 
 SHARE_OF_REQUESTS: Final = 0.1
 """Of the engine thread's time that it may take while requests run."""
@@ -31,17 +32,7 @@ SHARE_OF_REQUESTS: Final = 0.1
 
 @dataclass(slots=True)
 class PrefetchCounts:
-    """What became of reads since the start.
-
-    Attributes:
-        begun: reads.
-        arrived: that became entries in memory.
-        joined: requests that wanted what was being read for another one already.
-        abandoned: that nobody waited for any more, or that gave way.
-        refused: entries for which there was no room.
-        failed: whose objects could not be used.
-        bytes_read: of those that arrived.
-    """
+    """What became of reads since the start; see `stats.PrefetchStats`."""
 
     begun: int = 0
     arrived: int = 0
@@ -70,7 +61,7 @@ class Prefetch:
     """Reads ahead for the queue. On the engine thread.
 
     Attributes:
-        fetch: what is being read, or was last while somebody still holds it.
+        fetch: what is being read; None where nothing is.
     """
 
     def __init__(
@@ -96,39 +87,48 @@ class Prefetch:
         ram.reserved = self._reserved
         ram.give_way = self.give_way
 
+    def stats(self) -> PrefetchStats:
+        """The figures of this moment."""
+        counts = self.counts
+        return PrefetchStats(
+            begun=counts.begun,
+            arrived=counts.arrived,
+            joined=counts.joined,
+            abandoned=counts.abandoned,
+            refused=counts.refused,
+            failed=counts.failed,
+            bytes_read=counts.bytes_read,
+            under_way=self.fetch is not None,
+        )
+
     # --- for the queue ----------------------------------------------------------------------------
 
-    def step(self, queue: Sequence[GenerationRequest], *, wait: bool) -> bool:
+    def step(self, queue: Sequence[GenerationRequest], *, wait: bool) -> None:
         """One piece of it.
 
         Args:
             queue: the requests that wait for a slot, in their order.
             wait: nothing else can be done: block until what is under way has been read.
-
-        Returns:
-            Whether anything is under way.
         """
         self._forget_all_but(queue)
-        if self.fetch is not None and not self.fetch.wanted:
-            self._abandon(self.fetch)
         if not self._slots.cache_enabled:
-            return False
+            self.give_up()
+            return
         looked = self._look(queue)
         preparing = any(slot.preparing is not None for slot in self._slots.all)
         # Who wants the same entry is known once all have been looked at.
         if self.fetch is None and not preparing and not looked:
             self._begin(queue)
         fetch = self.fetch
-        if fetch is None or not fetch.under_way or fetch.holders:
-            return False
+        if fetch is None or fetch.holders:
+            return
         running = any(slot.running is not None for slot in self._slots.all)
         if running and self._clock.monotonic() < self._resumes_s:
-            return True
+            return
         began_s = self._clock.monotonic()
         self._step(fetch, wait=wait and preparing, read_on=not preparing)
         now_s = self._clock.monotonic()
         self._resumes_s = now_s + (now_s - began_s) * (1 / SHARE_OF_REQUESTS - 1)
-        return True
 
     def forget(self, request_id: str) -> None:
         """A request waits no more; what only it waited for is given up."""
@@ -142,7 +142,7 @@ class Prefetch:
         """Stop what is under way, and read nothing more for the requests that wait now."""
         for seen in self._seen.values():
             seen.stored = None
-        if self.fetch is not None and self.fetch.under_way:
+        if self.fetch is not None:
             self._abandon(self.fetch)
 
     def give_way(self) -> None:
@@ -155,7 +155,7 @@ class Prefetch:
     def take_over(self, continuation: Continuation | None) -> Fetch | None:
         """The read of a stored way to start, if it is under way; end with `let_go`."""
         fetch = self.fetch
-        if fetch is None or not fetch.under_way or not fetch.brings(continuation):
+        if fetch is None or not fetch.brings(continuation):
             return None
         fetch.holders += 1
         assert fetch.restore is not None
@@ -164,8 +164,7 @@ class Prefetch:
 
     def will_bring(self, continuation: Continuation | None) -> bool:
         """Whether `take_over` would find it; changes nothing."""
-        fetch = self.fetch
-        return fetch is not None and fetch.under_way and fetch.brings(continuation)
+        return self.fetch is not None and self.fetch.brings(continuation)
 
     def finish(self, fetch: Fetch, *, wait: bool) -> bool:
         """One piece of a read that was taken over; whether it goes on."""
@@ -185,13 +184,9 @@ class Prefetch:
     # --- private ----------------------------------------------------------------------------------
 
     def _forget_all_but(self, queue: Sequence[GenerationRequest]) -> None:
-        if not self._seen:
-            return
         queued = {request.id for request in queue}
-        for gone in self._seen.keys() - queued:
-            del self._seen[gone]
-        if self.fetch is not None:
-            self.fetch.waiting &= queued
+        for gone in [request_id for request_id in self._seen if request_id not in queued]:
+            self.forget(gone)
 
     def _look(self, queue: Sequence[GenerationRequest]) -> bool:
         """See what the first request that was not looked at would resume from; if there is one."""
@@ -199,9 +194,8 @@ class Prefetch:
         if new is None:
             return False
         seen = self._seen[new.id] = self._foreseen(new)
-        fetch = self.fetch
-        if fetch is not None and fetch.under_way and fetch.brings(seen.stored):
-            fetch.waiting.add(new.id)
+        if self.fetch is not None and self.fetch.brings(seen.stored):
+            self.fetch.waiting.add(new.id)
             self.counts.joined += 1
         return True
 
@@ -224,10 +218,11 @@ class Prefetch:
 
     def _begin_one(self, request: GenerationRequest, wanted: Continuation) -> None:
         """Read an entry up to the highest line that anybody wants of it, for all of them."""
+        # An entry may have been written anew, or cut, since another request was looked at.
         same = {
             request_id: seen.stored
             for request_id, seen in self._seen.items()
-            if seen.stored is not None and seen.stored.entry.id == wanted.entry.id
+            if seen.stored is not None and seen.stored.entry == wanted.entry
         }
         top = max(same.values(), key=lambda one: (one.line, one.anchor.kind is AnchorKind.END))
         also = {
@@ -279,10 +274,10 @@ class Prefetch:
 
     def _abandon(self, fetch: Fetch) -> None:
         restore = fetch.restore
-        if restore is not None:
-            self.counts.abandoned += 1
-            self._end(fetch)
-            self._disk.abandoned(restore)
+        assert restore is not None, "what is over cannot be given up"
+        self.counts.abandoned += 1
+        self._end(fetch)
+        self._disk.abandoned(restore)
 
     def _end(self, fetch: Fetch) -> None:
         """It is over, for better or worse: nothing more is read for those that waited for it."""
@@ -300,7 +295,7 @@ class Prefetch:
     def _reserve(self, nbytes: int) -> bool:
         """Whether there is memory for it that nobody else needs, or counts on."""
         ram = self._ram
-        wanted = nbytes + self._promised()
+        wanted = nbytes + self._slots.promised()
         if ram.free() >= wanted:
             return True
         spared = [seen.kept for seen in self._seen.values() if seen.kept is not None]
@@ -313,16 +308,4 @@ class Prefetch:
             for entry in spared:
                 entry.lent -= 1
         # What stands in a slot only is to be copied out of it now, where it had a copy before.
-        return ram.free() >= nbytes + self._promised()
-
-    def _promised(self) -> int:
-        """Bytes of what requests will push out of their slots before they end."""
-        promised = 0
-        for slot in self._slots.all:
-            at_work = slot.running or slot.preparing
-            if at_work is not None:
-                start = 0 if slot.running is None else slot.resident.length
-                request, window = at_work.request, self._engine.profile.window
-                reach = min(len(request.prompt) + request.max_tokens, window)
-                promised += self._ram.blocks.at_risk(slot.index, start, reach)
-        return promised
+        return ram.free() >= nbytes + self._slots.promised()

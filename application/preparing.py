@@ -56,7 +56,7 @@ class Preparer:
         self._rate = rate
         self._clock = clock
         self._prefetch = prefetch
-        self._displacing = Displacing(engine, disk, ram)
+        self._displacing = Displacing(engine, disk, ram, slots)
 
     def begin(
         self, request: GenerationRequest, sink: EventSink, placement: Placement

@@ -340,14 +340,17 @@ class RamTier:
 
     # --- room -------------------------------------------------------------------------------------
 
-    def make_room(self, nbytes: int) -> bool:
+    def make_room(self, nbytes: int, leaving: int | None = None) -> bool:
         """Give up what is worth least until so many bytes are free; whether they are.
 
         First what costs nothing: copies of rows that stand in a slot as well. No entry goes in
         vain.
+
+        Args:
+            leaving: a slot whose rows are about to be overwritten.
         """
         if self.free() < nbytes:
-            self.blocks.drop_copies_in_place(nbytes - self.free())
+            self.blocks.drop_copies_in_place(nbytes - self.free(), leaving)
         if self.free() < nbytes:
             self.give_way()
         if self.free() < nbytes and nbytes > self.room():
@@ -360,6 +363,11 @@ class RamTier:
             self.drop(victim)
             self.counts.evicted += 1
         return True
+
+    def bytes_of(self, resident: ResidentPrefix, rows: int) -> int:
+        """Bytes of so many rows of a slot's conversation, and of all anchors that would be kept."""
+        anchors = resident.kept_state(resident.highest).anchors
+        return rows * self.blocks.row_bytes + len(anchors) * self._section_bytes
 
     def sections_needed(self, resident: ResidentPrefix) -> int:
         """Bytes of a slot's copies of sections that no entry holds yet."""
@@ -380,6 +388,8 @@ class RamTier:
 
     def give_back(self, wanted: int, roles: Sequence[Role] = tuple(Role)) -> int:
         """Give up entries of some roles until so many bytes came free; how many did."""
+        if wanted > 0:
+            self.give_way()  # what was reserved may not have been taken: it is not counted
         before = self.nbytes
         for entry in self._by_retention():
             if before - self.nbytes >= wanted:

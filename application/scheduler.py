@@ -7,10 +7,9 @@ is the test.
 import enum
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
-from ..domain.anchor_budget import AnchorBudget
 from ..domain.errors import (
     AnchorlineError,
     Draining,
@@ -23,7 +22,6 @@ from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
-from ..domain.ram_retention import Retention
 from ..domain.sampling import Logits
 from ..domain.taint_line import Gate
 from ..ports.clock import Clock
@@ -31,24 +29,23 @@ from ..ports.engine import Engine
 from ..ports.memory import Memory
 from ..ports.telemetry import Telemetry
 from ..ports.tokenizer import Tokenizer
-from .background import Background
-from .demotion import Demotion
+from .beside import Beside
 from .disk_service import DiskService
 from .durability import FlushReport
 from .endings import Endings
 from .figures import cache_stats, ram_entries, resident_entries
 from .generation import Generation
-from .healing import Healer
 from .held_sections import HeldSections
 from .kept_seals import KeptSeals
+from .limits import Limits
 from .live_verify import LiveVerifier
 from .live_verify_report import LiveReport, VerifyPolicy
 from .memory_pools import MemoryPools
 from .peek import Peek, Peeked
 from .prefetch import Prefetch
 from .preparing import Preparer
-from .prewarm import Prewarmer, PrewarmReport
-from .ram_entry import RamEntry
+from .prewarm import PrewarmReport
+from .ram_setup import ram_tier
 from .ram_tier import RamTier
 from .recorder import Recorder
 from .request import Decision, EventSink, Failed, GenerationRequest, Queued
@@ -62,33 +59,6 @@ RETRY_AFTER_S: Final = 5
 
 DRAIN_RETRY_AFTER_S: Final = 30
 """What a client is told when the server stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of the scheduler.
-
-    Attributes:
-        queue_max: requests that wait for a slot.
-        anchors: the budget of each slot's grid anchors.
-        cache_enabled: False serves every request cold.
-        ram_bytes_max: of what memory keeps of conversations that lost their slot; None keeps
-            none, and has no tier whose budget could become more.
-        retention: which of them leaves first.
-        heal_idle_s: nobody asked for anything for so long before tainted rows are prefilled again;
-            None never does it.
-        ram_idle_s: unused for so long, what the medium has leaves memory; None keeps it.
-        prefetch: read what queued requests resume from into memory, where there are both tiers.
-    """
-
-    queue_max: int
-    anchors: AnchorBudget
-    cache_enabled: bool
-    ram_bytes_max: int | None = None
-    retention: Retention = Retention.VALUE
-    ram_idle_s: float | None = None
-    heal_idle_s: float | None = None
-    prefetch: bool = True
 
 
 class _Turn(enum.Enum):
@@ -131,7 +101,7 @@ class Scheduler:
         self._clock = clock
         self._limits = limits
         sections = HeldSections(engine.copies, engine.profile.layout.section_bytes)
-        self._ram = _ram_tier(engine, sections, clock, limits, self._disk)
+        self._ram = ram_tier(engine, sections, clock, limits, self._disk)
         self._sessions = Sessions(clock)
         if self._ram is not None and pools is not None:
             self._ram.limit = pools.host.tier_bytes_max
@@ -162,9 +132,6 @@ class Scheduler:
         self._preparer = Preparer(
             engine, self._disk, self._ram, self._slots, self._rate, clock, self._prefetch
         )
-        self._prewarmer = Prewarmer(
-            self._slots, self._disk, self._preparer, self._rate.seconds, clock
-        )
         self._peek = Peek(
             self._slots,
             self._disk,
@@ -174,8 +141,6 @@ class Scheduler:
             self._rate.seconds,
             engine.profile.grid,
         )
-        demotion = _demotion(self._ram, self._disk, clock, limits.ram_idle_s)
-        self._background = Background(self._disk, self._slots.all, clock, self._ram, demotion)
         self._endings = Endings(
             engine,
             self._slots,
@@ -186,8 +151,17 @@ class Scheduler:
             clock,
             self._ended,
         )
-        self._healer = self._made_healer(limits.heal_idle_s)
-        self._verifier = (
+        self._beside = Beside(
+            engine,
+            self._slots,
+            self._disk,
+            self._ram,
+            clock,
+            limits,
+            self._preparer,
+            self._endings,
+            self._rate.seconds,
+            self._prefetch,
             None
             if verify is None
             else LiveVerifier(
@@ -202,7 +176,7 @@ class Scheduler:
                 forget=self._endings.forget,
                 found=self._forget_answers,
                 serve_cold=self._serve_cold,
-            )
+            ),
         )
 
     @property
@@ -254,8 +228,7 @@ class Scheduler:
         for waiting in [pair for pair in self._queue if pair[0].id == request_id]:
             self._queue.remove(waiting)
             self._endings.drop_unstarted(*waiting)
-            if self._prefetch is not None:
-                self._prefetch.forget(request_id)
+            self._beside.forget(request_id)
         for slot in self._slots.all:
             generation, preparing = slot.running, slot.preparing
             if generation is not None and generation.request.id == request_id:
@@ -267,10 +240,7 @@ class Scheduler:
     def drain(self) -> None:
         """Take no new requests; those that wait or run go on, and nothing else does any more."""
         self._draining = True
-        self._prewarmer.give_way()
-        self._stop_healing()
-        if self._verifier is not None:
-            self._verifier.stop()
+        self._beside.stop()
 
     def abort(self, error: AnchorlineError) -> None:
         """Fail everything that waits or runs, and forget all state; for faults of our own."""
@@ -278,37 +248,23 @@ class Scheduler:
             request, sink = self._queue.popleft()
             self._recorder.failed(request, error)
             sink(Failed(error))
-        self._prewarmer.give_way()
-        self._stop_healing()
-        if self._prefetch is not None:
-            self._prefetch.give_up()
+        self._beside.give_up()
         for slot in self._slots.all:
             if slot.preparing is not None:
                 preparation = slot.preparing
                 self._give_up(slot, preparation)
             self._endings.fail(slot, error)
-        if self._verifier is not None:
-            self._verifier.failed(str(error))
+        self._beside.failed(str(error))
         self._report_load()
 
     def step(self) -> bool:
         """Do one piece of work; False if there was none."""
         if self._queue:
-            self._prewarmer.give_way()
-            self._stop_healing()
+            self._beside.give_way()
         self._admit()
-        if self._verifier is not None and not self.idle:
-            self._verifier.give_way()
         worked = self._step_requests()
-        worked = self._prewarmer.step(wait=not worked) or worked
-        if self._prefetch is not None:
-            waiting = [request for request, _ in self._queue]
-            self._prefetch.step(waiting, wait=not self._running())
-        worked = self._background.step(idle=not worked) or worked
-        worked = worked or (self._verifier is not None and self._verifier.step())
-        if self._healer is None or self._draining:
-            return worked
-        return self._healer.step(idle=not worked) or worked
+        waiting = [request for request, _ in self._queue]
+        return self._beside.step(waiting, worked=worked, running=bool(self._running()))
 
     def _step_requests(self) -> bool:
         """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
@@ -367,8 +323,7 @@ class Scheduler:
 
         A slot that is busy is written once its request has ended. Answered by later steps.
         """
-        self._stop_healing()
-        self._background.flush(answer)
+        self._beside.flush(answer)
 
     def peek(self, request: GenerationRequest) -> Peeked:
         """What a request would resume from; it is not run, and nothing is counted."""
@@ -379,16 +334,14 @@ class Scheduler:
 
         Answered by a later step, or at once. It gives way to the first request that comes.
         """
-        busy = self._draining or bool(self._queue)
-        self._stop_healing()
-        self._prewarmer.begin(request, answer, busy=busy)
+        self._beside.prewarm(request, answer, busy=self._draining or bool(self._queue))
 
     def read_back(self) -> int:
         """Bring the newest conversations into the empty slots, before the first request.
 
         Blocks; returns how many tokens stand in slots now.
         """
-        return self._background.read_back()
+        return self._beside.read_back()
 
     def close_session(self, session: str, namespace: Namespace | None = None) -> int:
         """End a session's precedence in memory; what is kept stays. How many places were known.
@@ -400,7 +353,7 @@ class Scheduler:
 
     def clear_ram(self) -> int:
         """Forget what idle slots and memory hold; how many tokens that were."""
-        self._stop_healing()
+        self._beside.let_slots_go()
         self._forget_answers()
         kept = 0 if self._ram is None else self._ram.clear()
         return kept + sum(self._endings.forget(slot) for slot in self._slots.idle())
@@ -427,18 +380,19 @@ class Scheduler:
 
     def stats(self) -> CacheStats:
         """The figures of this moment."""
-        return cache_stats(
+        stats = cache_stats(
             self._engine,
             self._slots,
             self._limits.anchors,
             self._recorder,
             self._disk,
             self._ram,
-            self._verifier,
+            self._beside.verifier,
             self._responses,
             queued=len(self._queue),
             running=len(self._running()),
         )
+        return replace(stats, prefetch=None if self._prefetch is None else self._prefetch.stats())
 
     def entries(self) -> tuple[EntryStats, ...]:
         """Everything that is kept: residents first."""
@@ -449,15 +403,15 @@ class Scheduler:
     @property
     def verifies(self) -> bool:
         """Whether `verify` can be asked for; constant."""
-        return self._verifier is not None
+        return self._beside.verifier is not None
 
     def verify(self, samples: int, entry: str | None, answer: Callable[[LiveReport], None]) -> None:
         """Verify so many entries, or the one of this id, while nobody asks for anything.
 
         Answered by a later step. Only where it `verifies`.
         """
-        assert self._verifier is not None
-        self._verifier.ask(samples, entry, answer)
+        assert self._beside.verifier is not None
+        self._beside.verifier.ask(samples, entry, answer)
 
     def clear(self, *, ram: bool, disk: bool) -> Cleared:
         """Forget what nothing is using."""
@@ -589,25 +543,6 @@ class Scheduler:
         if generation.finished:
             self._endings.close(slot, generation)
 
-    def _made_healer(self, idle_s: float | None) -> Healer | None:
-        if idle_s is None or self._ram is None or self._engine.profile.row_invariant:
-            return None
-        return Healer(
-            self._engine,
-            self._slots,
-            self._disk,
-            self._ram,
-            self._preparer,
-            self._endings,
-            self._rate.seconds,
-            self._clock,
-            idle_s,
-        )
-
-    def _stop_healing(self) -> None:
-        if self._healer is not None:
-            self._healer.give_way()
-
     def _vacate(self, slot: Slot, span: Span) -> None:
         """Rows are about to be written: what is kept of those that stand there is moved first."""
         if self._ram is not None:
@@ -621,33 +556,3 @@ class Scheduler:
 
     def _report_load(self) -> None:
         self._recorder.load(queued=len(self._queue), running=len(self._running()))
-
-
-def _ram_tier(
-    engine: Engine,
-    sections: HeldSections,
-    clock: Clock,
-    limits: Limits,
-    disk: DiskService | None,
-) -> RamTier | None:
-    """The tier in memory; what the medium does not hold yet is the last to leave it."""
-    if not limits.cache_enabled or limits.ram_bytes_max is None:
-        return None
-    ram = RamTier(engine, sections, clock, limits.ram_bytes_max, limits.retention)
-    if disk is not None:
-        conversations, writes = disk.conversations, disk.writes
-
-        def is_safe(entry: RamEntry) -> bool:
-            short = entry.line < conversations.policy.lost_tokens_min
-            return short or not conversations.is_dirty_entry(entry)
-
-        ram.is_safe, ram.cut = is_safe, writes.fence_entry
-    return ram
-
-
-def _demotion(
-    ram: RamTier | None, disk: DiskService | None, clock: Clock, idle_s: float | None
-) -> Demotion | None:
-    if ram is None or disk is None or idle_s is None:
-        return None
-    return Demotion(ram, disk.conversations, clock, idle_s)

@@ -156,6 +156,7 @@ class Slots:
         self._placements = 0
         self._ram = ram
         self._grid = engine.profile.grid
+        self._window = engine.profile.window
         grid = engine.profile.grid
         states = engine.slots[:-1] if verified else engine.slots
         self.all: Sequence[Slot] = [
@@ -175,6 +176,22 @@ class Slots:
     def idle(self) -> list[Slot]:
         """The slots nothing runs in."""
         return [slot for slot in self.all if slot.idle]
+
+    def promised(self, but: Slot | None = None) -> int:
+        """Bytes that requests under way will push out of their slots into memory, at most.
+
+        Args:
+            but: whose request is not counted.
+        """
+        promised = 0
+        for slot in self.all:
+            at_work = slot.running or slot.preparing
+            if self._ram is not None and at_work is not None and slot is not but:
+                start = 0 if slot.running is None else slot.resident.length
+                request = at_work.request
+                reach = min(len(request.prompt) + request.max_tokens, self._window)
+                promised += self._ram.blocks.at_risk(slot.index, start, reach)
+        return promised
 
     def place(
         self,

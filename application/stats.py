@@ -160,6 +160,31 @@ class ResponseStats:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefetchStats:
+    """Stored state that is read into memory for requests that wait for a slot.
+
+    Attributes:
+        begun: reads.
+        arrived: that became entries in memory.
+        joined: requests that wanted what was being read for another one already.
+        abandoned: that nobody waited for any more, or that gave way to a need of memory.
+        refused: for which there was no room.
+        failed: whose objects could not be used.
+        bytes_read: of those that arrived.
+        under_way: whether one goes on now.
+    """
+
+    begun: int
+    arrived: int
+    joined: int
+    abandoned: int
+    refused: int
+    failed: int
+    bytes_read: int
+    under_way: bool
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyStats:
     """What verifying kept state has found since the start.
 
@@ -198,6 +223,7 @@ class CacheStats:
         memory: of each pool, the one that the model runs in first.
         arithmetic: the engine's, and what its proof found; for people.
         responses: None where no answer is given again.
+        prefetch: None where nothing is read ahead.
     """
 
     enabled: bool
@@ -221,3 +247,4 @@ class CacheStats:
     arithmetic: str = ""
     responses: ResponseStats | None = None
     memory: tuple[MemoryStats, ...] = ()
+    prefetch: PrefetchStats | None = None

@@ -45,9 +45,13 @@ class RamHolding:
     in_session: bool = False
 
 
-def greedy_dual_credit(inflation: float, tokens: int, alone_bytes: int) -> float:
-    """What a use is worth: `inflation` is the credit of the last entry that went."""
-    return inflation + tokens / max(alone_bytes, 1)
+def greedy_dual_credit(inflation: float, tokens: int, nbytes: int) -> float:
+    """What a use is worth: `inflation` is the credit of the last entry that went.
+
+    Args:
+        nbytes: of the whole entry: what comes free with it changes as its rows leave a slot.
+    """
+    return inflation + tokens / max(nbytes, 1)
 
 
 def worth(holding: RamHolding, policy: Retention, now_s: float) -> tuple[float, float]:

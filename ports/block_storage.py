@@ -5,7 +5,7 @@ is written once and never changed.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -32,6 +32,17 @@ def object_name(name: str) -> ObjectName:
     if not _OBJECT_NAME.fullmatch(name) or ".tmp-" in name:
         raise ValueError(f"{name!r} cannot be an object's name")
     return ObjectName(name)
+
+
+def check_object_names(names: Collection[str]) -> None:
+    """Hold many names at once to be some; quicker than one by one.
+
+    Raises:
+        ValueError: one is not made as `ObjectName` says.
+    """
+    if ".tmp-" in "\n".join(names) or not all(map(_OBJECT_NAME.fullmatch, names)):
+        for name in names:
+            object_name(name)
 
 
 @dataclass(frozen=True, slots=True)

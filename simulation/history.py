@@ -9,6 +9,7 @@ from ..adapters.memory.manual_clock import ManualClock
 from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..adapters.memory.toy_tokenizer import ToyTokenizer
 from ..application.disk_service import DiskService
+from ..application.limits import Limits
 from ..application.request import (
     Decision,
     Event,
@@ -17,7 +18,7 @@ from ..application.request import (
     GenerationRequest,
     Written,
 )
-from ..application.scheduler import Limits, Scheduler
+from ..application.scheduler import Scheduler
 from ..application.slots import Slot
 from ..domain.anchor_budget import AnchorBudget
 from ..domain.conversation import PieceKind

@@ -64,7 +64,7 @@ class MemoryState:
         counts = ram.counts
         return cls(
             judged,
-            {entry.id: _held(ram, entry, judged=judged) for entry in ram.entries},
+            {one.id: _held(ram, one, judged=judged) for one in ram.entries},
             counts.kept,
             counts.superseded,
             counts.evicted,
@@ -73,8 +73,13 @@ class MemoryState:
         )
 
 
-def check_leaving(before: MemoryState, after: MemoryState, now_s: float) -> list[Held]:
+def check_leaving(
+    before: MemoryState, after: MemoryState, asked: Mapping[EntryId, int], now_s: float
+) -> list[Held]:
     """Between two moments of a process nobody leaves memory but by a rule, the least first.
+
+    Args:
+        asked: how often each was looked at in between whether it should leave.
 
     Returns:
         Who has made room, as far as that can be told.
@@ -105,7 +110,9 @@ def check_leaving(before: MemoryState, after: MemoryState, now_s: float) -> list
         # Who came in between may have been of its session, and newer.
         judged = replace(held, in_session=held.in_session and not came)
         for was, now in staying:
-            check_order(judged, was, now, now_s)
+            # Who was being read for a moment had to stay, and was not asked.
+            if asked.get(now.entry.id, 0) >= asked.get(held.entry.id, 0) > 0:
+                check_order(judged, was, now, now_s)
     return unlike
 
 

@@ -6,6 +6,7 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..application.arriving import Arriving
 from ..application.conversations import NO_SLOT
 from ..application.kept_blocks import KeptBlock
+from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
 from ..application.scheduler import Scheduler
 from ..domain.entry import EntryId
@@ -42,6 +43,9 @@ class MemoryWatch:
         self._tried: set[EntryId] = set()
         self._skips = 0
         self._skipped: dict[EntryId, int] = {}
+        self._asked: Counter[EntryId] = Counter()
+        self._in_session = self._ram.in_session
+        self._ram.in_session = self._is_asked
         engine.watch_rows(self)
 
     # --- while rows are written -------------------------------------------------------------------
@@ -76,6 +80,7 @@ class MemoryWatch:
         """Something is about to happen that may move what is kept."""
         self._copied.clear()
         self._before = MemoryState.of(self._ram, judged=self._may_be_short)
+        self._asked.clear()
         self._skips = self._telemetry.counted_in_all(WRITES_SKIPPED)
 
     def stepped(self) -> None:
@@ -87,9 +92,10 @@ class MemoryWatch:
         self._check_bytes()
         self._check_copied()
         self._check_lent()
+        asked = dict(self._asked)
         after = MemoryState.of(self._ram, judged=self._before.judged)
         self._skipped |= {one: self._skips for one in after.held if one not in self._skipped}
-        for gone in check_leaving(self._before, after, self._clock.monotonic()):
+        for gone in check_leaving(self._before, after, asked, self._clock.monotonic()):
             self._check_written(gone)
 
     def give_back(self, wanted: int) -> None:
@@ -99,6 +105,7 @@ class MemoryWatch:
             Violation: other bytes came free than were told, or somebody else should have gone.
         """
         self._before, before = MemoryState.of(self._ram), self._there()
+        self._asked.clear()
         freed = self._ram.give_back(wanted)
         if freed != before - self._there():
             violated("budget", f"told that {freed} bytes came free of {before}")
@@ -106,7 +113,8 @@ class MemoryWatch:
         if freed < wanted and idle:
             violated("budget", f"{freed} of {wanted} bytes came free, and entries are left")
         self._check_bytes()
-        check_leaving(self._before, MemoryState.of(self._ram), self._clock.monotonic())
+        asked, after = dict(self._asked), MemoryState.of(self._ram)
+        check_leaving(self._before, after, asked, self._clock.monotonic())
 
     def check(self) -> None:
         """Every entry is an honest state.
@@ -117,6 +125,11 @@ class MemoryWatch:
         self._states.check(self._ram)
 
     # --- private ----------------------------------------------------------------------------------
+
+    def _is_asked(self, entry: RamEntry) -> bool:
+        """Whether an entry is in a session, which is asked of each that may leave."""
+        self._asked[entry.id] += 1
+        return self._in_session(entry)
 
     def _standing(self, slot: int, span: Span) -> list[KeptBlock]:
         """The blocks that say that their rows stand there."""

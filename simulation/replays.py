@@ -10,7 +10,8 @@ from ..adapters.memory.checkable_state import CheckableState, expected_prefix_ha
 from ..adapters.memory.manual_clock import ManualClock
 from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..adapters.memory.toy_tokenizer import ToyTokenizer
-from ..application.scheduler import Limits, Scheduler
+from ..application.limits import Limits
+from ..application.scheduler import Scheduler
 from ..domain.anchor_budget import AnchorBudget
 from ..domain.byte_size import GIB
 from ..domain.errors import StateError

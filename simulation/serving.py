@@ -263,6 +263,8 @@ class Serving:
             and standing.is_undisturbed(slots, machine.box.lives)
         ):
             least = standing.promised(promise, prompt) - cost(slots[standing.slot])
+            if machine.traits.heal_idle_s is not None:
+                least -= machine.traits.grid  # what is healed ends at a grid line
             expected.append((least, promise.value))
         if machine.in_trouble:
             return []  # a restore that fails costs what stood in its place

@@ -55,6 +55,14 @@ class Disk(msgspec.Struct):
     write_level: str = ""
 
 
+class Prefetch(msgspec.Struct):
+    """What was read ahead, as `application.stats.PrefetchStats` has it."""
+
+    begun: int = 0
+    arrived: int = 0
+    bytes_read: int = 0
+
+
 class Verify(msgspec.Struct):
     """What verifying has found, as `application.stats.VerifyStats` has it."""
 
@@ -98,6 +106,7 @@ class Stats(msgspec.Struct):
     tokens_reread: int = 0
     ram: Ram | None = None
     disk: Disk | None = None
+    prefetch: Prefetch | None = None
     verify: Verify | None = None
     arithmetic: str = ""
     memory: list[Pool] = msgspec.field(default_factory=list[Pool])
@@ -130,6 +139,9 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
         yield "disk", "off"
     else:
         yield from _disk(stats.disk)
+    if stats.prefetch is not None and stats.prefetch.begun:
+        ahead = stats.prefetch
+        yield "read ahead", f"{ahead.arrived} of {ahead.begun} entries, {size(ahead.bytes_read)}"
     if stats.verify is not None:
         yield "verified", _verified(stats.verify)
 

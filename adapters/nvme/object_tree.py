@@ -1,6 +1,5 @@
 """The files below a root: which objects there are, and what a killed process left behind."""
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -133,9 +132,10 @@ def _list(root: RootDirectory, way: Sequence[str], *, sized: bool) -> _Listing:
                     if TEMPORARY in entry.name:
                         listing.temporary.append(entry.name)
                     elif way:
-                        # Nine tenths of a walk's time go into asking for sizes.
-                        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        try:
                             listing.files[entry.name] = _bytes_of(entry) if sized else 0
+                        except FileNotFoundError:
+                            continue  # deleted meanwhile
                 elif entry.is_dir(follow_symlinks=False):
                     if len(way) < DEPTH_MAX:
                         listing.directories.append(entry.name)
@@ -147,6 +147,7 @@ def _list(root: RootDirectory, way: Sequence[str], *, sized: bool) -> _Listing:
 
 
 def _bytes_of(entry: os.DirEntry[str]) -> int:
+    """What a file takes. Three quarters of a walk's time go into asking for it."""
     return padded(entry.stat(follow_symlinks=False).st_size)
 
 

@@ -4,14 +4,18 @@ A taint line with a flipped bit would turn a preserved state into a bitwise one.
 """
 
 import hashlib
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 
 from ...domain.stored_entry import StoredEntry
-from ...ports.block_storage import object_name
+from ...ports.block_storage import check_object_names
 
 SEAL_BYTES: Final = 16
+
+_NAME: Final = attrgetter("name")
+_BYTES: Final = attrgetter("nbytes")
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(StoredEntry)
@@ -46,10 +50,12 @@ def _check(entry: StoredEntry) -> None:
     Raises:
         ValueError: they are not.
     """
-    for part in (*entry.blocks, *entry.anchors):
-        object_name(part.name)
-        if part.nbytes < 0:
-            raise ValueError(f"{part.name} takes {part.nbytes} bytes")
+    parts = (*entry.blocks, *entry.anchors)
+    check_object_names(list(map(_NAME, parts)))
+    if parts:
+        least = min(parts, key=_BYTES)
+        if least.nbytes < 0:
+            raise ValueError(f"{least.name} takes {least.nbytes} bytes")
 
 
 def _seal(body: bytes) -> bytes:

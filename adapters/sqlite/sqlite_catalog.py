@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Final
 
 from ...domain.entry import EntryId
 from ...domain.errors import StorageError
@@ -17,6 +19,8 @@ from ...domain.stored_entry import ObjectName, StoredEntry
 from ...ports.catalog import AgeMark
 from .database import Damaged, create, damage_found, open_existing, storage_errors
 from .entry_record import decode_entry, encode_entry
+
+_NAME: Final = attrgetter("name")
 
 
 class SqliteCatalog:
@@ -73,11 +77,9 @@ class SqliteCatalog:
                 _no_collection(),
             ):
                 self._entries = _read_entries(connection)
-                self._references = Counter(
-                    part.name
-                    for entry in self._entries.values()
-                    for part in (*entry.blocks, *entry.anchors)
-                )
+                self._references: Counter[ObjectName] = Counter()
+                for entry in self._entries.values():
+                    self._references.update(map(_NAME, (*entry.blocks, *entry.anchors)))
                 self._read_figures(connection)
         except BaseException:
             connection.close()

@@ -16,8 +16,9 @@ from served import GREEDY, Cost, Moment, a_system_prompt, a_text, now, parts_of,
 from anchorline.adapters.telemetry.prometheus import PrometheusTelemetry
 from anchorline.application.admission import Admission
 from anchorline.application.calls import ChatCall, GenerationWish
+from anchorline.application.limits import Limits
 from anchorline.application.request import Decision, Event, Prefilling
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.container import Server
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.byte_size import GIB

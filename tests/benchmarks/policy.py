@@ -21,8 +21,9 @@ from anchorline.adapters.memory.toy_tokenizer import VOCABULARY, ToyTokenizer
 from anchorline.adapters.system.clock import SystemClock
 from anchorline.adapters.telemetry.prometheus import PrometheusTelemetry
 from anchorline.application.admission import Admission, Sources
+from anchorline.application.limits import Limits
 from anchorline.application.request import GenerationRequest
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.entry import Source
 from anchorline.domain.sampling import Logits, SamplingParams

@@ -15,7 +15,8 @@ from report import ROOT, Figure, Options
 from served import parts_of
 
 from anchorline.adapters.telemetry.prometheus import PrometheusTelemetry
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.limits import Limits
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.byte_size import GIB
 from anchorline.settings import ServeSettings

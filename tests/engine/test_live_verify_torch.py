@@ -11,11 +11,13 @@ from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
+from anchorline.application.limits import Limits
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import LiveReport, VerifyMode, VerifyPolicy
+from anchorline.application.ram_entry import RamEntry
 from anchorline.application.request import Event, Finished
-from anchorline.application.scheduler import Limits, Scheduler
-from anchorline.domain.anchor import Anchor
+from anchorline.application.scheduler import Scheduler
+from anchorline.domain.anchor import Anchor, RowsHandle
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.fingerprint import Fingerprint
 from anchorline.domain.grid import Span
@@ -47,7 +49,12 @@ class Kept:
             ToyTokenizer(),
             ManualClock(),
             RecordingTelemetry(),
-            Limits(queue_max=1, anchors=AnchorBudget(bytes_max=1 << 20), cache_enabled=True),
+            Limits(
+                queue_max=1,
+                anchors=AnchorBudget(bytes_max=1 << 20),
+                cache_enabled=True,
+                ram_bytes_max=1 << 30,
+            ),
             verify=policy,
         )
         self.resident = self.scheduler.slots[0].resident
@@ -63,9 +70,16 @@ class Kept:
         assert isinstance(events[-1], Finished), events[-1]
         return events[-1]
 
-    def verify(self) -> LiveReport:
+    def displaced(self) -> RamEntry:
+        """Have another one take the slot; its entry, whose last rows still stand there."""
+        self.ask(some_ids(40, seed=2, vocabulary=tiny_models.VOCABULARY))
+        assert self.scheduler.ram is not None
+        (entry,) = self.scheduler.ram.entries
+        return entry
+
+    def verify(self, entry: str | None = None) -> LiveReport:
         answers: list[LiveReport] = []
-        self.scheduler.verify(1, None, answers.append)
+        self.scheduler.verify(1, entry, answers.append)
         while not answers:
             self.scheduler.step()
         return answers[0]
@@ -140,6 +154,52 @@ def test_one_bit_of_an_end_is_found() -> None:
     (found,) = kept.verify().mismatches
 
     assert (found.kind, found.part) == ("preserved_sections", section)
+
+
+@pytest.mark.parametrize("architecture", HYBRIDS)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_an_honest_entry_in_memory_is_found_whole(architecture: str, dtype: str) -> None:
+    kept = Kept(architecture, dtype)
+    entry = kept.displaced()
+    assert entry.blocks[0].handle is not None
+    assert entry.blocks[-1].handle is None
+
+    report = kept.verify(entry.id)
+
+    assert (report.samples, report.tokens, report.mismatches) == (1, 53, ())
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"), [(0, "bitwise_rows"), (37, "bitwise_rows"), (55, "preserved_rows")]
+)
+@pytest.mark.parametrize("moved", [False, True])
+def test_one_bit_of_a_row_in_memory_is_found(row: int, kind: str, moved: bool) -> None:
+    kept = Kept("qwen3_5_text")
+    entry = kept.displaced()
+    if moved:
+        kept.ask(some_ids(70, seed=3, vocabulary=tiny_models.VOCABULARY))
+    block = entry.blocks[row // GRID]
+    if block.handle is None:
+        view = kept.spoil_row(row)
+    else:
+        view = spoil_copy(kept.engine, block.handle, row)
+
+    (found,) = kept.verify(entry.id).mismatches
+
+    assert (found.entry, found.tier, found.kind, found.part) == (entry.id, "ram", kind, view)
+    assert found.row is not None
+    assert found.row == row if kind == "bitwise_rows" else found.row <= row < found.line
+
+
+def spoil_copy(engine: TorchEngine, handle: RowsHandle, row: int) -> str:
+    """Turn the lowest bit of a row's first number in a copy; the view it is in."""
+    copies, views = engine.copies, engine.profile.layout.views
+    span = copies.rows_span(handle)
+    rows = {view.name: np.empty(len(span) * view.row_bytes, np.uint8) for view in views}
+    copies.export_rows(handle, rows)
+    rows[views[-1].name][(row - span.start) * views[-1].row_bytes] ^= 1
+    copies.import_rows(handle, rows)
+    return views[-1].name
 
 
 def test_verifying_leaves_the_state_as_it_was_bit_for_bit() -> None:

@@ -16,8 +16,9 @@ from anchorline.adapters.system.jobs import ThreadJobs
 from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
+from anchorline.application.limits import Limits
 from anchorline.application.object_store import ObjectStore
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.disk_retention import Ages, Shares
 from anchorline.domain.fingerprint import fingerprint_of
 from anchorline.domain.write_guard import WriteGuard

@@ -21,8 +21,8 @@ from anchorline.simulation.box import Box
 from support.builders import a_prompt, a_request
 
 WINDOW: Final = 256
-HISTORIES: Final = 1000 if os.environ.get("ANCHORLINE_EXHAUSTIVE") else 60
-LIVES_AT_ONCE: Final = 20
+HISTORIES: Final = 1000 if os.environ.get("ANCHORLINE_EXHAUSTIVE") else 20
+LIVES_AT_ONCE: Final = 10
 RAM_BYTES: Final = (0, 2_000, 5_000, 12_000, 1 << 20)
 
 
@@ -184,7 +184,7 @@ def test_what_is_foreseen_of_a_request_is_what_it_is_then_told(first: int) -> No
     tiers: set[Tier] = set()
     for seed in range(first, first + LIVES_AT_ONCE):
         life = Life(seed)
-        for _ in range(40):
+        for _ in range(30):
             life.live()
         life.box.server.run()
         life.judge()

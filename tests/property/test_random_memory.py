@@ -20,6 +20,7 @@ from anchorline.simulation.box import Box
 
 WINDOW: Final = 256
 PLENTY: Final = 1 << 20
+STEPS_MAX: Final = 10_000
 ROOMS: Final = (0, 200, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, PLENTY)
 """From none, over a part of one conversation, to more than all of them take."""
 
@@ -128,11 +129,11 @@ class Life:
         finds it taken.
         """
         if client.held and len(client.held) < WINDOW - 20:
-            self.box.server.run()
+            self.run()
             ids = [*client.held, *self.words(1, 12)]
             session = self.rng.choice([None, client.session])
             self.box.server.submit(ids, max_tokens=4, salt=client.salt, session=session)
-            self.box.server.run()
+            self.run()
 
     def stranger(self, client: Client) -> None:
         """A title request, or a prompt of nobody's; its client may leave."""
@@ -158,15 +159,24 @@ class Life:
     def run_some(self) -> None:
         """Until all is answered, or not quite."""
         if self.rng.random() < 0.6:
-            self.box.server.run()
+            self.run()
             for client in self.clients:
                 self.collect(client)
         else:
             self.steps(self.rng.randint(0, 25))
 
-    def steps(self, count: int) -> None:
+    def run(self) -> None:
+        """Until all is answered; the medium is now fast and now slow."""
+        busy = self.rng.random()
+        for _ in range(STEPS_MAX):
+            if self.box.server.scheduler.idle:
+                return
+            self.steps(1, busy)
+        raise AssertionError("a request waits for ever")
+
+    def steps(self, count: int, busy: float = 0.4) -> None:
         for _ in range(count):
-            if self.rng.random() < 0.4:
+            if self.rng.random() < busy:
                 self.box.jobs.step()
             self.box.server.step()
             self.check_memory()

@@ -11,7 +11,8 @@ from anchorline.adapters.memory.checkable_state import CheckableState
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.limits import Limits
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor import RowsHandle
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.errors import StateError

@@ -24,9 +24,10 @@ from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
 from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
+from anchorline.application.limits import Limits
 from anchorline.application.object_store import ObjectStore
 from anchorline.application.request import Decision, Event, Finished, GenerationRequest
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares
 from anchorline.domain.fingerprint import fingerprint_of

@@ -17,8 +17,9 @@ from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
 from anchorline.adapters.system.clock import SystemClock
 from anchorline.adapters.system.engine_thread import EngineThread
 from anchorline.application.admission import Admission, Sources
+from anchorline.application.limits import Limits
 from anchorline.application.request import EventSink, GenerationRequest
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.application.service import Service
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.errors import Draining

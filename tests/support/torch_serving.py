@@ -15,9 +15,10 @@ from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
 from anchorline.application.conversations import SavePolicy
 from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
+from anchorline.application.limits import Limits
 from anchorline.application.object_store import ObjectStore
 from anchorline.application.request import Decision, Event, Finished
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares
 from anchorline.domain.fingerprint import fingerprint_of
@@ -55,7 +56,8 @@ class Serving:
             cache_enabled=True,
             ram_bytes_max=ram_bytes_max,
         )
-        service = _disk(engine, self.clock, telemetry) if disk else None
+        self.jobs = SteppedJobs(LANES, seed=0)
+        service = _disk(engine, self.clock, telemetry, self.jobs) if disk else None
         self.scheduler = Scheduler(engine, ToyTokenizer(), self.clock, telemetry, limits, service)
         self.events: dict[str, list[Event]] = {}
 
@@ -89,7 +91,9 @@ class Serving:
         return self.scheduler.slots[slot].resident.ids.copy()
 
 
-def _disk(engine: TorchEngine, clock: ManualClock, telemetry: RecordingTelemetry) -> DiskService:
+def _disk(
+    engine: TorchEngine, clock: ManualClock, telemetry: RecordingTelemetry, jobs: SteppedJobs
+) -> DiskService:
     profile, shares = engine.profile, Shares(1 << 24, 1 << 24)
     tier = DiskTier(
         ObjectStore(CrashableStorage(bytes_max=shares.pool), PlainCodec()),
@@ -102,7 +106,6 @@ def _disk(engine: TorchEngine, clock: ManualClock, telemetry: RecordingTelemetry
         local_day=lambda: "2026-11-29",
     )
     policy = SavePolicy(GRID, GRID, GRID, None)
-    jobs = SteppedJobs(LANES, seed=0)
     service = DiskService(
         tier,
         jobs,

@@ -21,6 +21,7 @@ from anchorline.application.disk_service import LANES, DiskService
 from anchorline.application.disk_tier import DiskLimits, DiskTier
 from anchorline.application.durability import FlushReport
 from anchorline.application.kept_blocks import KeptBlock
+from anchorline.application.limits import Limits
 from anchorline.application.live_verify import SPARE_ANCHORS
 from anchorline.application.live_verify_cold import exported_rows
 from anchorline.application.live_verify_report import (
@@ -32,7 +33,7 @@ from anchorline.application.object_store import ObjectStore
 from anchorline.application.ram_tier import RamTier
 from anchorline.application.request import Event, Finished
 from anchorline.application.response_cache import ResponseCache
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor import Anchor
 from anchorline.domain.anchor_budget import AnchorBudget

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from anchorline.adapters.cli.models_command import Flags
 from anchorline.adapters.cli.program import CliParts, build_cli
-from anchorline.adapters.cli.stats_table import Stats, stats_rows
+from anchorline.adapters.cli.stats_table import Prefetch, Stats, stats_rows
 from anchorline.adapters.cli.verify_command import Counted, VerifyStore
 from anchorline.application.rebuild import RebuildReport
 from anchorline.application.verify import Damage, VerifyReport
@@ -441,6 +441,10 @@ def test_json_is_the_servers_own(script: Script) -> None:
         (Stats(), ("disk", "off")),
         (Stats(enabled=False), ("cache", "off: every request starts cold")),
         (Stats(), ("prompt tokens", "0 cached, 0 re-read")),
+        (
+            Stats(prefetch=Prefetch(begun=3, arrived=2, bytes_read=2048)),
+            ("read ahead", "2 of 3 entries, 2.0 KiB"),
+        ),
     ],
 )
 def test_what_is_off_or_empty_is_said(stats: Stats, row: tuple[str, str]) -> None:

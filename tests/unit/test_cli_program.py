@@ -47,7 +47,7 @@ def raising(error: BaseException) -> Callable[[Flags, Path | None], None]:
 
 @pytest.mark.parametrize(
     ("command", "lines_max"),
-    [((), 24), (("serve",), 68), (("chat",), 24), (("models",), 24), (("models", "get"), 24)],
+    [((), 24), (("serve",), 70), (("chat",), 24), (("models",), 24), (("models", "get"), 24)],
 )
 def test_help_fits_a_screen(command: tuple[str, ...], lines_max: int) -> None:
     result = run(*command, "--help")

@@ -414,6 +414,20 @@ def test_a_copy_of_rows_that_stand_in_a_slot_makes_room_and_is_made_again() -> N
     assert [keeping.copy(block) for block in kept] == expected
 
 
+def test_a_copy_of_rows_that_are_about_to_be_overwritten_makes_no_room() -> None:
+    """But one of rows that stand in another slot too does."""
+    keeping = Keeping(slots=2)
+    kept = keeping.moved_out(0, seed=1)
+    for block in kept:
+        assert keeping.blocks.bring(0, block)
+    assert keeping.blocks.bring(1, kept[2])
+
+    freed = keeping.blocks.drop_copies_in_place(keeping.blocks.nbytes, leaving=0)
+
+    assert freed == keeping.blocks.bytes_of(kept[2])
+    assert [block for block in kept if block.handle is None] == [kept[2]]
+
+
 # --- giving up ----------------------------------------------------------------------------------
 
 

@@ -507,8 +507,9 @@ def untie(server: VerifiedServer, *, rows: bool, copies: bool) -> None:
         (30, True, False, True),
         (30, False, True, True),
         (30, False, False, False),
+        (22, False, False, False),  # the first that is not its own any more
     ],
-    ids=["tokens", "rows", "copies", "nothing"],
+    ids=["tokens", "rows", "copies", "nothing", "above"],
 )
 def test_with_a_wrong_slot_goes_the_entry_that_it_came_of(
     row: int, rows: bool, copies: bool, goes: bool

@@ -4,9 +4,13 @@ import pytest
 
 from anchorline.adapters.memory.checkable_engine import CheckableEngine
 from anchorline.application.held_sections import HeldSections
+from anchorline.application.kept_blocks import KeptBlock
+from anchorline.application.kept_seals import KeptSeals
+from anchorline.application.kept_state import KeptState
 from anchorline.application.live_verify_seals import Seals, unsealed
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.grid import Grid, Span
+from anchorline.domain.namespace import Namespace
 from contract.readings import prefill_to
 from support.builders import random_ids
 
@@ -27,6 +31,18 @@ class Sealed:
     @property
     def spans(self) -> list[tuple[int, int]]:
         return [(span.start, span.end) for span, _ in self.seals.rows]
+
+    def keep(self, *, taint: int, line: int) -> list[KeptBlock]:
+        """The blocks of an entry that is kept of it."""
+        ids = random_ids(64)[:line]
+        state = KeptState(ids, ids, Namespace(), taint, (), None, ())
+        blocks: list[KeptBlock] = []
+        for span in Grid(GRID).chunks(0, line):
+            rows = ids[span.start : span.end]
+            below = blocks[-1] if blocks else None
+            blocks.append(KeptBlock(span, rows, rows, below, span.end <= taint, places={0}))
+        KeptSeals(self.engine, self.held).keep(state, blocks, self.seals)
+        return blocks
 
     def anchor(self, kind: AnchorKind = AnchorKind.GRID) -> Anchor:
         anchor = Anchor(40, kind, self.held.capture(self.state))
@@ -125,3 +141,68 @@ def test_a_copy_that_is_written_over_has_no_seal() -> None:
     assert one.held.capture(one.state, anchor.handle) == anchor.handle
 
     assert one.seals.of_anchor(anchor) is None
+
+
+# --- of what memory keeps -------------------------------------------------------------------------
+
+
+def sealed_spans(blocks: list[KeptBlock]) -> list[tuple[int, int]]:
+    return [(span.start, span.end) for block in blocks for span, _ in block.seals]
+
+
+def test_an_entry_has_the_seals_of_its_slot() -> None:
+    one = Sealed()
+    for end in (22, 23, 40):
+        one.seals.seal_rows(20, end)
+
+    blocks = one.keep(taint=20, line=40)
+
+    assert sealed_spans(blocks) == one.spans == [(20, 22), (22, 23), (23, 24), (24, 32), (32, 40)]
+    assert [sums for block in blocks for _, sums in block.seals] == [
+        sums for _, sums in one.seals.rows
+    ]
+
+
+def test_what_a_slot_has_not_sealed_is_sealed_when_it_is_kept() -> None:
+    one = Sealed()
+    one.seals.seal_rows(24, 32)
+
+    blocks = one.keep(taint=20, line=40)
+
+    assert sealed_spans(blocks) == [(20, 24), (24, 32), (32, 40)]
+    assert blocks[2].seals[0][1] == one.state.row_sums(Span(20, 24))
+
+
+def test_an_entry_that_ends_inside_a_block_has_no_seal_of_the_rows_above() -> None:
+    one = Sealed()
+    one.seals.seal_rows(20, 36)
+    one.seals.seal_rows(36, 40)
+
+    assert sealed_spans(one.keep(taint=20, line=36)) == [(20, 24), (24, 32), (32, 36)]
+
+
+def test_rows_whose_seals_reach_above_an_entrys_end_are_sealed_up_to_it() -> None:
+    one = Sealed()
+    one.seals.seal_rows(32, 40)
+
+    blocks = one.keep(taint=32, line=36)
+
+    assert blocks[-1].seals == ((Span(32, 36), one.state.row_sums(Span(32, 36))),)
+
+
+def test_the_first_seal_of_rows_stays() -> None:
+    one = Sealed()
+    one.seals.seal_rows(36, 40)
+    blocks = one.keep(taint=36, line=40)
+    first = one.state.row_sums(Span(36, 40))
+    one.state.resume_at(0)
+    prefill_to(one.engine, 0, random_ids(64, seed=1), 40)
+    later = Seals(one.state, Grid(GRID), one.held)
+    later.seal_rows(32, 36)
+    later.seal_rows(36, 40)
+    assert first not in [sums for _, sums in later.rows]
+
+    state = KeptState(random_ids(40), random_ids(40), Namespace(), 32, (), None, ())
+    KeptSeals(one.engine, one.held).keep(state, blocks, later)
+
+    assert blocks[-1].seals == (later.rows[0], (Span(36, 40), first))

@@ -9,11 +9,12 @@ from anchorline.adapters.memory.fixed_memory import FixedMemory
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
+from anchorline.application.limits import Limits
 from anchorline.application.memory_pools import MemoryPools
 from anchorline.application.memory_setup import manage_caches, memory_pools
 from anchorline.application.memory_stats import MemoryStats
 from anchorline.application.request import Event, Failed, Finished, Queued, Written
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.errors import MemoryShort, RequestError
 from anchorline.domain.memory_plan import LimitsWanted

@@ -1,5 +1,6 @@
 """Stored state is read into memory for a request that waits for its slot."""
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 
 from anchorline.adapters.memory.checkable_copies import CheckableCopies
 from anchorline.adapters.memory.checkable_state import Parts
+from anchorline.application.entry_write import Progress
 from anchorline.application.prefetch import Prefetch, PrefetchCounts
 from anchorline.application.ram_tier import RamTier
-from anchorline.application.read_queue import STAGED_MODEST
+from anchorline.application.read_queue import BLOCKS_AHEAD, STAGED_MODEST
 from anchorline.application.request import Decision
+from anchorline.application.restore import Restore
 from anchorline.domain.anchor import RowsHandle
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.errors import EngineError
@@ -57,11 +60,11 @@ def stored(box: Box, *prompts: Sequence[int]) -> list[list[int]]:
     return ends
 
 
-def busy(box: Box) -> str:
+def busy(box: Box, tokens: int = RUNS) -> str:
     """A request that runs for a while in each slot; the last one's id."""
     requests: list[str] = []
     for slot in box.server.scheduler.slots:
-        requests.append(box.server.submit(ids(31 + slot.index, 20), max_tokens=RUNS))
+        requests.append(box.server.submit(ids(31 + slot.index, 20), max_tokens=tokens))
         while slot.running is None:
             box.server.step()
     return requests[-1]
@@ -185,15 +188,17 @@ def test_a_read_that_nobody_waits_for_any_more_is_given_up() -> None:
     box = Box(ram_bytes_max=PLENTY)
     [end] = stored(box, ids(0, 60))
     busy(box)
-    requests = [box.server.submit([*end, more]) for more in (5, 6)]
+    first = box.server.submit([*end, 5])
     pump(box, lambda: ram_of(box).reserved() > 0)
+    second = box.server.submit([*end, 6])
     box.server.step()
 
-    box.server.cancel(requests[0])
+    box.server.cancel(first)
     under_way = prefetch_of(box).fetch is not None
-    box.server.cancel(requests[1])
+    box.server.cancel(second)
 
     assert under_way, "the other one waited for it still"
+    assert counts_of(box).joined == 1
     assert (counts_of(box).abandoned, counts_of(box).arrived) == (1, 0)
     assert_nothing_is_held(box)
     assert ram_of(box).nbytes == 0
@@ -322,6 +327,70 @@ def test_memory_that_is_needed_otherwise_is_given_back_at_once() -> None:
     assert_nothing_is_held(box)
 
 
+def test_a_server_that_runs_short_of_memory_gets_it_back() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    busy(box)
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+
+    assert ram_of(box).give_back(0) == 0
+    assert counts_of(box).abandoned == 0
+    ram_of(box).give_back(1)
+
+    assert (counts_of(box).abandoned, ram_of(box).reserved()) == (1, 0)
+    assert decision_of(box, request).tier is Tier.DISK
+    assert_nothing_is_held(box)
+
+
+def test_what_the_medium_has_as_well_makes_room_for_it() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    first, second = stored(box, ids(0, 60), ids(40, 60))
+    one = 80 * box.server.engine.profile.layout.row_bytes
+    box.ram_bytes_max = one + one // 2
+    box.kill()
+    box.server.ask([*first, 5])
+    box.flush()
+    (slot,) = box.server.scheduler.slots
+    displaced = slot.resident.length
+    busy(box, tokens=120)
+    pump(box, lambda: slot.resident.length > displaced, steps=100)
+    before = ram_of(box).counts.evicted
+    request = box.server.submit([*second, 5])
+    pump(box, lambda: counts_of(box).arrived == 1)
+
+    assert ram_of(box).counts.evicted > before
+    assert [entry.line for entry in ram_of(box).entries] == [len(second)]
+    assert decision_of(box, request).tier is Tier.RAM
+
+
+def test_it_takes_a_tenth_of_the_time_of_a_server_that_is_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    [end] = stored(box, ids(0, 60))
+    running = busy(box, tokens=200)
+    request = box.server.submit([*end, 5])
+    pieces: list[float] = []
+    step = Restore.step
+
+    def slow(restore: Restore, *, wait: bool, read_on: bool = True) -> Progress:
+        pieces.append(box.clock.monotonic())
+        box.clock.advance(0.002)
+        return step(restore, wait=wait, read_on=read_on)
+
+    monkeypatch.setattr(Restore, "step", slow)
+    for _ in range(100):
+        box.jobs.step()
+        box.server.step()
+    gaps = [later - earlier for earlier, later in itertools.pairwise(pieces)]
+
+    assert len(pieces) > 3
+    assert min(gaps) >= 0.02
+    box.server.cancel(running)
+    assert decision_of(box, request).cached == len(end), "and all of it where nothing else runs"
+
+
 def test_rows_that_memory_has_already_are_shared_and_not_read() -> None:
     box = Box(ram_bytes_max=PLENTY, slots=1)
     head = ids(0, 64)
@@ -433,6 +502,82 @@ def test_room_that_a_running_request_will_need_for_what_it_displaces_is_left_to_
 
     assert decision_of(box, request).tier is Tier.DISK
     assert box.server.ask([*displaced, 5]).decision.cached == len(displaced)
+
+
+def test_what_memory_alone_has_does_not_leave_for_it() -> None:
+    box = Box(evicted_tokens_min=1000)
+    [end] = stored(box, ids(0, 60))
+    one = 80 * box.server.engine.profile.layout.row_bytes
+    box.ram_bytes_max = one + one // 4
+    box.kill()
+    box.server.ask(ids(50, 40))  # nobody has written it anywhere
+    (slot,) = box.server.scheduler.slots
+    displaced = slot.resident.ids.tolist()
+    busy(box)
+    pump(box, lambda: slot.resident.length > len(displaced))
+    request = box.server.submit([*end, 5])
+    pump(box, lambda: counts_of(box).refused == 1)
+
+    assert decision_of(box, request).tier is Tier.DISK
+    assert box.server.ask([*displaced, 5]).decision.cached == len(displaced)
+
+
+def test_a_gate_is_told_as_the_medium_would_have_told_it() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    request = box.server.submit(ids(0, 30), max_tokens=12)
+    box.server.run()
+    [end] = stored(box, [*box.server.sequences[request].tolist(), *ids(50, 60)])
+    busy(box)
+    edited = box.server.submit([*end[:90], 96, 96, 96, 96, 96, 96])
+    pump(box, lambda: counts_of(box).arrived == 1)
+    (entry,) = ram_of(box).entries
+    clean = [block.span.end for block in entry.blocks if block.clean]
+
+    decision = decision_of(box, edited)
+
+    assert (decision.cached, decision.gate) == (88, Gate.PRESERVED), "an answer stands below"
+    assert clean == [8, 16, 24]
+
+
+def test_rows_that_were_shared_and_are_gone_are_read_from_the_medium_after_all() -> None:
+    box = Box(ram_bytes_max=PLENTY)
+    head = ids(0, 64)
+    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
+    box.server.ask([*first, 5])
+    busy(box)  # displaces it into memory, but most of its rows stand in the slot still
+    request = box.server.submit([*second, 5])
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    box.server.engine.fail_next_forward(after=0)  # what stands in the slot is of nothing now
+
+    decision = decision_of(box, request)
+
+    assert (decision.tier, decision.cached) == (Tier.DISK, len(second))
+    assert (counts_of(box).begun, counts_of(box).arrived) == (1, 0)
+    assert_nothing_is_held(box)
+
+
+def test_nothing_is_read_on_while_what_has_arrived_is_brought_into_a_slot() -> None:
+    box = Box(ram_bytes_max=PLENTY, slots=2)
+    first, second = stored(box, ids(0, 200), ids(40, 200))
+    running = busy(box, tokens=200)
+    box.server.submit([*first, 5])
+    box.server.submit([*second, 5])
+    pump(box, lambda: counts_of(box).arrived == 1, steps=100)
+    pump(box, lambda: ram_of(box).reserved() > 0)
+    fetch = prefetch_of(box).fetch
+    assert fetch is not None
+    assert fetch.restore is not None
+    box.server.cancel(running)
+    read: list[int] = []
+    while not read or any(slot.preparing for slot in box.server.scheduler.slots):
+        box.server.step()
+        box.jobs.run_all()
+        read.append(fetch.restore.objects_read)
+
+    assert len(read) > 20
+    assert read[-1] - read[0] <= BLOCKS_AHEAD
+    box.server.run()
+    assert_nothing_is_held(box)
 
 
 def test_few_staging_buffers_are_taken_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

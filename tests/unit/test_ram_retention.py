@@ -89,8 +89,8 @@ def test_least_recently_used_looks_at_nothing_else() -> None:
 
 
 def test_greedy_dual_counts_from_what_the_last_one_that_went_was_worth() -> None:
-    once_dear = a_holding(credit=greedy_dual_credit(0.0, tokens=500, alone_bytes=100))
-    cheap_now = a_holding(credit=greedy_dual_credit(5.0, tokens=100, alone_bytes=100))
+    once_dear = a_holding(credit=greedy_dual_credit(0.0, tokens=500, nbytes=100))
+    cheap_now = a_holding(credit=greedy_dual_credit(5.0, tokens=100, nbytes=100))
 
     assert leaves(once_dear, cheap_now, Retention.COST_SIZE)
-    assert greedy_dual_credit(0.0, tokens=7, alone_bytes=0) == 7
+    assert greedy_dual_credit(0.0, tokens=7, nbytes=0) == 7

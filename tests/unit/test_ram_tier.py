@@ -20,6 +20,11 @@ def ids(seed: int, count: int) -> list[int]:
     return random_ids(count, seed=seed).tolist()
 
 
+def one_key(*what: object) -> PrefixKey:
+    """The same for everything."""
+    return PrefixKey(b"0")
+
+
 LONG = 10 * GRID + 3
 
 
@@ -98,7 +103,7 @@ def test_rows_that_decode_wrote_are_shared_with_no_other_conversation() -> None:
 
 
 def test_namespaces_share_no_row_though_all_keys_collide(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prompt_chain, "root_key", lambda namespace: PrefixKey(b"0"))
+    monkeypatch.setattr(prompt_chain, "root_key", one_key)
     memory = Remembering(slots=2)
 
     one = memory.parked(ids(0, LONG), salt="one")
@@ -195,7 +200,7 @@ def test_a_prompt_resumes_below_where_it_parts_and_leaves_a_token_to_forward() -
 def test_what_is_found_by_its_key_and_is_of_other_tokens_is_counted_and_no_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(prompt_chain, "extend", lambda key, key_ids: PrefixKey(b"0"))
+    monkeypatch.setattr(prompt_chain, "extend", one_key)
     memory = Remembering()
     memory.reads(0, ids(1, LONG))
     memory.keeps(0)

@@ -10,9 +10,10 @@ from anchorline.adapters.memory.checkable_engine import CheckableEngine
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
+from anchorline.application.limits import Limits
 from anchorline.application.request import NO_SLOT, Event, Finished, FinishReason, Queued, Written
 from anchorline.application.response_cache import ResponseCache
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.errors import Draining, QueueFull

@@ -12,8 +12,9 @@ from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
 from anchorline.application.admission import Admission, Sources
 from anchorline.application.calls import ChatCall, CompletionCall, GenerationWish
+from anchorline.application.limits import Limits
 from anchorline.application.request import Event, Failed, Finished, Queued
-from anchorline.application.scheduler import Limits, Scheduler
+from anchorline.application.scheduler import Scheduler
 from anchorline.application.service import Service
 from anchorline.application.stats import Cleared
 from anchorline.domain.anchor_budget import AnchorBudget

@@ -63,6 +63,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "verify": "strict",
         "window": "64",
         "disk_codec": "on",
+        "ram_retention": "lru",
         "disk_read_back": "off",
     }
     names = [field.name for field in msgspec.structs.fields(ServeSettings)]

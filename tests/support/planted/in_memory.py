@@ -12,6 +12,7 @@ import numpy as np
 from anchorline.application import ram_tier
 from anchorline.application.displacing import Displacing
 from anchorline.application.endings import Endings
+from anchorline.application.entry_write import Progress
 from anchorline.application.held_sections import HeldSections
 from anchorline.application.kept_blocks import KeptBlock, KeptBlocks
 from anchorline.application.kept_state import KeptState
@@ -26,12 +27,11 @@ from anchorline.application.scheduler import Scheduler
 from anchorline.application.slots import Preparation, Slot
 from anchorline.application.writes import Write, Writes
 from anchorline.domain.anchor import SectionsHandle
-from anchorline.domain.end import End
+from anchorline.domain.entry import EntryId, Role
 from anchorline.domain.errors import AnchorlineError
 from anchorline.domain.grid import Span
 from anchorline.domain.prompt import Prompt
 from anchorline.domain.prompt_chain import PromptChain
-from anchorline.application.entry_write import Progress
 
 from .in_reads import short_keys
 from .patching import Planted, remembering, replaced, short_of_memory, together
@@ -77,34 +77,34 @@ def _kept_with_another_taint() -> AbstractContextManager[None]:
     return replaced(ResidentPrefix, "kept_state", faulty)
 
 
-def _kept_above_its_anchors() -> AbstractContextManager[None]:
-    kept_state = ResidentPrefix.kept_state
+def _longer_than_its_key() -> AbstractContextManager[None]:
+    below = KeptState.below
 
-    def faulty(self: ResidentPrefix, line: int) -> KeptState:
-        state = kept_state(self, line)
-        if line < self.highest:
-            return state
-        return replace(state, ids=self.ids.copy(), key_ids=self.key_ids.copy())
+    def faulty(self: KeptState, line: int) -> KeptState:
+        return replace(below(self, line), anchors=self.anchors)
 
-    return replaced(ResidentPrefix, "kept_state", faulty)
+    return replaced(KeptState, "below", faulty)
 
 
 def _end_with_another_ones_spans() -> AbstractContextManager[None]:
-    kept_state = ResidentPrefix.kept_state
-    last: list[End] = []
+    keep = RamTier._keep
 
-    def faulty(self: ResidentPrefix, line: int) -> KeptState:
-        state = kept_state(self, line)
-        if state.end is None:
-            return state
-        end = state.end
-        if last:
-            spans = tuple(span for span in last[-1].regions if span.end <= end.line)
-            end = replace(end, regions=spans)
-        last.append(state.end)
-        return replace(state, end=end)
+    def faulty(
+        self: RamTier,
+        state: KeptState,
+        blocks: Sequence[KeptBlock],
+        chain: PromptChain,
+        role: Role,
+        session: str | None,
+        stored: EntryId | None = None,
+    ) -> RamEntry:
+        others = [one.state.end for one in self.entries if one.state.end is not None]
+        if state.end is not None and others:
+            spans = tuple(span for span in others[-1].regions if span.end <= state.end.line)
+            state = replace(state, end=replace(state.end, regions=spans))
+        return keep(self, state, blocks, chain, role, session, stored)
 
-    return replaced(ResidentPrefix, "kept_state", faulty)
+    return replaced(RamTier, "_keep", faulty)
 
 
 def _given_up_unwritten() -> AbstractContextManager[None]:
@@ -336,16 +336,16 @@ FAULTS = (
         world=remembering,
     ),
     Planted(
-        "kept above its anchors",
-        "keeps all tokens of a slot, though it cannot be resumed at the last of them",
-        "application.resident_prefix.ResidentPrefix.kept_state",
-        _kept_above_its_anchors,
+        "longer than its key",
+        "cuts the tokens of a state to a line, and leaves the anchors above it",
+        "application.kept_state.KeptState.below",
+        _longer_than_its_key,
         world=remembering,
     ),
     Planted(
         "end with another one's spans",
         "keeps an end with the spans of the conversation that was kept before",
-        "application.resident_prefix.ResidentPrefix.kept_state",
+        "application.ram_tier.RamTier._keep",
         _end_with_another_ones_spans,
         world=remembering,
     ),

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.simulation.action import Kind
-from anchorline.simulation.traits import Traits
+from anchorline.simulation.traits import QUICK_STEP_S, Traits
 
 Plant: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Makes what plants a fault while it is entered."""
@@ -87,6 +87,20 @@ def nearly_full(traits: Traits) -> Traits:
     begun = (Kind.BEGIN, Kind.FLUSH, Kind.BEGIN, Kind.FLUSH)
     found = (*(4 * (Kind.DAMAGE,)), Kind.LOSE_CATALOG)
     return replace(long, plan=(*begun, *found, Kind.BEGIN, Kind.FLUSH, Kind.TURN, Kind.FLUSH))
+
+
+def remembering(traits: Traits) -> Traits:
+    """One whose few slots many conversations share, and whose memory keeps most of them."""
+    kept = replace(traits, ram_bytes=1 << 14, step_s=QUICK_STEP_S, heal_idle_s=None, cache=True)
+    hybrid = replace(kept, parts=Parts.HYBRID, row_invariant=False, window=192, grid=8)
+    return replace(hybrid, slots=2, clients=4, damage=1.0, crashes=0.2)
+
+
+def short_of_memory(traits: Traits) -> Traits:
+    """The same where memory keeps one or two of them, over a sound and large medium."""
+    sound = replace(remembering(traits), damage=0.0, catalog_fails=False, disk=True)
+    large = replace(sound, share_bytes=1 << 24, day_bytes=1 << 40, save_tokens=16)
+    return replace(large, ram_bytes=3 << 10)
 
 
 @dataclass(frozen=True, slots=True)
