@@ -1,9 +1,10 @@
-"""What can be verified: the resident of a slot, and an entry of the disk tier.
+"""What can be verified: the resident of a slot, an entry of the disk tier, and one in memory.
 
 Each goes in two parts. First its own: what is claimed to be preserved is held against the sums that
 were taken when it was made, and the sums of the rest are written down. Then the rest is recomputed
 cold. Both are generators that do one piece of work for each value asked of them, and give the
-difference that it has shown, or None; whoever asks stops at the first one.
+difference that it has shown, or None; whoever asks stops at the first one. Entries in memory have a
+module of their own, `live_verify_kept`.
 """
 
 from collections.abc import Callable, Generator, Hashable, Sequence

@@ -1,9 +1,9 @@
 """Time to the first token of a long conversation's next turn, after others had its only slot.
 
-Against its next turns that nobody came before, measured in turn in the same conversation. From the
-messages to the logits that the first token is drawn from: rendering, tokenising, bringing state
-back and reading what is new. By the clock, and in time of all cores of this process, which says
-much the same on a machine that others use.
+Against the same turn of the same conversation on a second server, which nobody else asks anything:
+so both read as many tokens from the same line. From the messages to the logits that the first token
+is drawn from: rendering, tokenising, bringing state back and reading what is new. By the clock, and
+in time of all cores of this process, which says much the same on a machine that others use.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ from anchorline.settings import ServeSettings
 
 RAM_BYTES: Final = 4 * GIB
 ANSWER_TOKENS_MAX: Final = 16
-SIZES: Final = ((1024, 9), (4096, 7))
+SIZES: Final = ((1024, 9), (4096, 5))
 """Tokens of the conversation's first prompt, and repetitions."""
 
 SIZES_QUICK: Final = ((512, 2),)
@@ -107,6 +107,10 @@ class Box:
         self.title()
         self.compaction()
 
+    def close(self) -> None:
+        """Give the engine's copies back: another box comes after this one."""
+        self._scheduler.clear_ram()
+
     def _ask(self, messages: list[Message], session: str | None) -> Asked:
         start, first = now(), list[Moment]()
 
@@ -133,36 +137,45 @@ INTERRUPTIONS: Final[Mapping[str, Callable[[Box], None]]] = {
 def figures(options: Options) -> Iterator[Figure]:
     """Each interruption by itself, and all of them."""
     for model in options.models:
-        parts = parts_of(model)
+        servers = parts_of(model), parts_of(model)
         for tokens, repetitions in SIZES_QUICK if options.quick else SIZES:
             for name, interrupt in INTERRUPTIONS.items():
                 options.progress(f"interruptions: {model}, {tokens} tokens, {name}")
-                box = Box(parts, tokens, seed=tokens)
-                yield from _figures(model, box, name, interrupt, repetitions)
+                busy, quiet = (Box(parts, tokens, seed=tokens) for parts in servers)
+                yield from _figures(model, busy, quiet, name, interrupt, repetitions)
+                busy.close()
+                quiet.close()
 
 
 def _figures(
-    model: str, box: Box, name: str, interrupt: Callable[[Box], None], repetitions: int
+    model: str,
+    busy: Box,
+    quiet: Box,
+    name: str,
+    interrupt: Callable[[Box], None],
+    repetitions: int,
 ) -> Iterator[Figure]:
-    tokens = box.turn().prompt
+    tokens = quiet.turn().prompt
+    busy.turn()
     after: list[Asked] = []
     undisturbed: list[Asked] = []
     for _ in range(repetitions):
-        undisturbed.append(box.turn())
-        interrupt(box)
-        after.append(box.turn())
-    sources = {one.decision.source for one in undisturbed}
-    assert sources == {Source.END}, f"undisturbed turns of {model} resumed from {sources}"
-    tiers = {one.decision.tier for one in after}
-    assert tiers == {Tier.RAM}, f"after {name} the turns of {model} resumed from {tiers}"
-    reread = [max(one.decision.reread for one in kind) for kind in (after, undisturbed)]
-    what = f", rereads {reread[0]} and {reread[1]} at most"
+        interrupt(busy)
+        after.append(busy.turn())
+        undisturbed.append(quiet.turn())
+    for ours, other in zip(after, undisturbed, strict=True):
+        assert other.decision.source is Source.END, other.decision
+        assert ours.decision.tier is Tier.RAM, ours.decision
+        assert ours.prompt == other.prompt, "two conversations"
+    most = [max(one.decision.reread for one in kind) for kind in (after, undisturbed)]
+    what = f", rereads {most[0]} and {most[1]} at most"
     title = f"TTFT of a next turn after {name} / undisturbed, {tokens:,} tokens"
     measured: Mapping[str, Callable[[Cost], float]] = {
         "wall": lambda cost: cost.wall_s,
         "CPU": lambda cost: cost.cpu_s,
     }
     for clock, seconds in measured.items():
-        ours = [seconds(one.cost) for one in after]
-        other = [seconds(one.cost) for one in undisturbed]
-        yield Figure(model, f"{title}, {clock}", ours, other, against(ours, other) + what, TARGET)
+        ours_s = [seconds(one.cost) for one in after]
+        other_s = [seconds(one.cost) for one in undisturbed]
+        medians = against(ours_s, other_s) + what
+        yield Figure(model, f"{title}, {clock}", ours_s, other_s, medians, TARGET)
