@@ -1,5 +1,7 @@
 """The conversation whose slot a request takes: kept in memory, written, or knowingly given up."""
 
+from collections.abc import Sequence
+
 from ..domain.displacement import Displacement, Incoming, displace
 from ..domain.entry import Role
 from ..domain.write_guard import WriteCause
@@ -31,12 +33,7 @@ class Displacing:
             preparation.displaced = True
             preparation.save = self._save(preparation.request, preparation.placement)
             return
-        fate = self._fate(ram, preparation)
-        coming = self._needed_at_most(ram, preparation.placement, fate)
-        coming += self._at_risk(ram, preparation, fate.elsewhere.end)
-        preparation.saves = self._save_victims(ram, coming)
-        if not preparation.saves:
-            self._settle(ram, preparation, fate)
+        self._save_or_settle(ram, preparation)
 
     def step(self, preparation: Preparation, *, wait: bool) -> None:
         """Wait for the entries that must be durable before they leave; then settle it."""
@@ -48,7 +45,21 @@ class Displacing:
             if disk.writes.step() is Progress.WAITING and wait:
                 disk.writes.wait()
             return
-        self._settle(ram, preparation, self._fate(ram, preparation))
+        self._save_or_settle(ram, preparation)
+
+    def _save_or_settle(self, ram: RamTier, preparation: Preparation) -> None:
+        """Begin to write what has to leave and would be lost, each entry once; else settle it.
+
+        While it was waited for, others may have taken the room that was counted on.
+        """
+        fate = self._fate(ram, preparation)
+        coming = self._needed_at_most(ram, preparation.placement, fate)
+        coming += self._at_risk(ram, preparation, fate.elsewhere.end)
+        victims = [one for one in ram.unsafe_victims(coming) if one.id not in preparation.tried]
+        preparation.tried.update(one.id for one in victims)
+        preparation.saves = self._save_entries(victims)
+        if not preparation.saves:
+            self._settle(ram, preparation, fate)
 
     def _fate(self, ram: RamTier, preparation: Preparation) -> Displacement:
         request, placement = preparation.request, preparation.placement
@@ -97,13 +108,13 @@ class Displacing:
         earlier = ram.blocks.at_risk(placement.slot.index, start, reach)
         return earlier + _crossing(ram, placement) + self._slots.promised(but=placement.slot)
 
-    def _save_victims(self, ram: RamTier, needed: int) -> list[Write]:
-        """Begin to write what would leave memory and be lost."""
+    def _save_entries(self, entries: Sequence[RamEntry]) -> list[Write]:
+        """Begin to write what memory keeps; none of those that may not be written."""
         disk = self._disk
         if disk is None:
             return []
         save = disk.conversations.save_entry
-        writes = [save(one, WriteCause.EVICTION) for one in ram.unsafe_victims(needed)]
+        writes = [save(one, WriteCause.EVICTION) for one in entries]
         return [write for write in writes if write is not None]
 
     def _settle(self, ram: RamTier, preparation: Preparation, fate: Displacement) -> None:
@@ -120,7 +131,8 @@ class Displacing:
         if preparation.save is None:
             self._save_kept(entry)
         # It may have to go itself, before all is copied that stands in the request's way.
-        self._save_victims(ram, self._at_risk(ram, preparation, placement.line_in_place))
+        to_come = self._at_risk(ram, preparation, placement.line_in_place)
+        self._save_entries(ram.unsafe_victims(to_come))
 
     def _make_room(self, ram: RamTier, placement: Placement, fate: Displacement) -> bool:
         """Make room for what is kept, which is more once who shared it has gone for it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.anchor_budget import AnchorBudget
 from ..domain.disk_index import Continuation
-from ..domain.entry import Source
+from ..domain.entry import EntryId, Source
 from ..domain.offers import COLD, Offer, rank
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
@@ -95,6 +95,7 @@ class Preparation:
         awaited: a write that will continue the prompt once it is durable; None when it is.
         displaced: what becomes of the slot's conversation is settled.
         saves: entries that must be durable before they leave memory for that conversation.
+        tried: those that have been written for it, whatever came of that.
         save: the conversation that is about to lose its rows; None when they are copied.
         held: the stored entry that is to be restored, until the restore holds it.
         lent: the entry in memory that is to be brought in, likewise.
@@ -111,6 +112,7 @@ class Preparation:
     awaited: Write | None = None
     displaced: bool = False
     saves: list[Write] = field(default_factory=list[Write])
+    tried: set[EntryId] = field(default_factory=set[EntryId])
     save: Write | None = None
     held: StoredEntry | None = None
     lent: RamEntry | None = None

@@ -95,8 +95,9 @@ def check_leaving(
     if count > evicted + demoted + cut + superseded:
         violated("kept", f"{count} entries left memory, {evicted} of them to make room")
     unlike = [held for held in gone if not is_continued(held.entry, after.held.values())]
-    # Who came and went in between may have continued others.
-    if len(unlike) > evicted + demoted + cut + came:
+    # Who came and went in between may have continued one.
+    passed = came - len(after.held.keys() - before.held.keys())
+    if len(unlike) > evicted + demoted + cut + passed:
         violated("kept", f"{len(unlike)} entries are gone, and no other has their tokens")
     told = before.judged and after.judged and not (cut or demoted)
     if not told or len(unlike) != evicted or len(gone) - len(unlike) != superseded:

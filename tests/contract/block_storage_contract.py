@@ -212,6 +212,17 @@ class BlockStorageContract(ABC):
         assert names("cd") == [(C, 3)]
         assert names("x") == names(f"{A}x") == names(f"{FOLDER}/anchors/") == []
 
+    def test_all_names_are_those_of_the_objects_that_are_there(self) -> None:
+        storage = self.make_storage()
+        for name in (A, B, C):
+            storage.put(name, [filled(1)])
+        assert sorted(storage.all_names()) == [A, B, C]
+        storage.delete(A)
+        storage.quarantine(B, "damaged")
+
+        assert list(storage.all_names()) == [C]
+        assert list(self.reopen(storage).all_names()) == [C]
+
     def test_a_quarantined_object_is_out_of_reach_and_counted(self) -> None:
         storage = self.make_storage()
         storage.put(A, [filled(2)])

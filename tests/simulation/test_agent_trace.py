@@ -81,6 +81,12 @@ def test_an_answer_that_nobody_goes_on_from_is_nobody_elses() -> None:
     assert len(set(alone.answer.tolist())) > 8  # made up, and not all the same
 
 
+def test_what_no_block_names_of_two_prompts_is_not_the_same() -> None:
+    longer, shorter = turns(asked(0, 19, 16, 1, 2), asked(1, 18, 16, 1, 2))
+
+    assert common_prefix(longer.prompt, shorter.prompt) == 2 * BLOCK
+
+
 def test_an_answer_has_a_token_however_short_it_is_told_to_be() -> None:
     (turn,) = turns(asked(0, 16, 0, 1, 2))
 

@@ -1,6 +1,6 @@
 """Replays of traces: what turns read again, with and without memory, and that states are right."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -115,23 +115,31 @@ def test_a_prompt_that_parts_in_its_last_block_reads_less_than_a_step_again() ->
     assert figures["unavoidable"] <= figures["reread"] < figures["unavoidable"] + BLOCK
 
 
-def test_policies_keep_different_sessions() -> None:
-    """One came back most often, another one later; two new ones leave room for one of them."""
+DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize("days", [0, 3])
+def test_policies_keep_different_sessions(days: int) -> None:
+    """One came back most often, another one later; two new ones leave room for one of them.
+
+    What came back often is worth less after some days.
+    """
+    later_s = days * DAY_S
     often = a_session(4, first=20, per_turn=1, every_s=20)
-    again = a_trace(*often["requests"], asked(120, BLOCK * 25, 1, *range(1, 26)))
+    again = a_trace(*often["requests"], asked(later_s + 130, BLOCK * 25, 1, *range(1, 26)))
     traces = {
         "often": again,
-        "titles": a_trace(asked(10, 16, 1, 101, 102), asked(30, 16, 1, 103, 104)),
-        "later": a_session(2, first=22, per_turn=1, start_s=50, every_s=20),
-        "new": a_session(1, first=20, start_s=100),
-        "newer": a_session(1, first=20, start_s=110),
+        "titles": a_trace(*(asked(at, 16, 1, 100 + at, 101 + at) for at in (10, 30, 70))),
+        "later": a_session(2, first=22, per_turn=1, start_s=later_s + 80, every_s=10),
+        "new": a_session(1, first=20, start_s=later_s + 110),
+        "newer": a_session(1, first=20, start_s=later_s + 120),
     }
 
     by_value, by_use = (
         run(traces, retention=policy, ram_bytes=52 * BLOCK * ROW) for policy in ("value", "lru")
     )
 
-    assert by_value["worst"] == []
+    assert [one["session"] for one in by_value["worst"]] == ["often"] * (days > 0)
     assert [one["session"] for one in by_use["worst"]] == ["often"]
 
 
@@ -152,6 +160,16 @@ def test_a_wrong_state_ends_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(StateError, match="a wrong state at line"):
         run(sessions(2, 3))
+
+
+def test_figures_that_cannot_be_end_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_of_them(turns: Sequence[Turn]) -> list[int]:
+        return [len(turn.prompt) for turn in turns]
+
+    monkeypatch.setattr("anchorline.simulation.replays.unavoidable", all_of_them)
+
+    with pytest.raises(StateError, match="reread: request 1 of s0 read 16 of 107 tokens"):
+        run(sessions(1, 2))
 
 
 def test_a_trace_that_is_none_is_named() -> None:
@@ -181,6 +199,17 @@ def test_the_answer_that_was_told_is_written() -> None:
 
     assert served.excess == 0
     assert np.array_equal(scheduler.slots[0].resident.ids, turn.forwarded)
+    assert scheduler.slots[0].session == turn.session
+
+
+def test_another_answer_than_the_one_that_was_told_is_a_violation() -> None:
+    scheduler, engine = a_scheduler()
+    turn = a_turn()
+    deaf = ScriptedAnswers(CheckableEngine(window=512, grid=BLOCK, vocabulary=256))
+
+    with pytest.raises(Violation, match="state: request 0 of one left other tokens than its"):
+        TraceReplay(scheduler, deaf).serve(turn, len(turn.prompt), 0.0)
+    assert len(engine.script) == 0
 
 
 def test_reading_less_than_was_unavoidable_is_a_violation() -> None:

@@ -33,8 +33,16 @@ from anchorline.domain.grid import Span
 from anchorline.domain.prompt import Prompt
 from anchorline.domain.prompt_chain import PromptChain
 
-from .in_reads import short_keys
-from .patching import Planted, remembering, replaced, short_of_memory, together
+from .in_reads import COST_OF_COLLISIONS, short_keys
+from .patching import (
+    Planted,
+    no_room_to_move,
+    remembering,
+    replaced,
+    saving_all_the_time,
+    short_of_memory,
+    together,
+)
 
 
 def _moved_too_late() -> AbstractContextManager[None]:
@@ -108,11 +116,11 @@ def _end_with_another_ones_spans() -> AbstractContextManager[None]:
 
 
 def _given_up_unwritten() -> AbstractContextManager[None]:
-    def faulty(self: Displacing, ram: RamTier, needed: int) -> list[Write]:
-        del self, ram, needed
+    def faulty(self: Displacing, entries: Sequence[RamEntry]) -> list[Write]:
+        del self, entries
         return []
 
-    return replaced(Displacing, "_save_victims", faulty)
+    return replaced(Displacing, "_save_entries", faulty)
 
 
 def _lent_too_short() -> AbstractContextManager[None]:
@@ -352,7 +360,7 @@ FAULTS = (
     Planted(
         "given up unwritten",
         "makes room in memory and does not have written what the medium lacks",
-        "application.displacing.Displacing._save_victims",
+        "application.displacing.Displacing._save_entries",
         _given_up_unwritten,
         world=short_of_memory,
     ),
@@ -396,7 +404,7 @@ FAULTS = (
         "exchanges rows with a copy, and tells one of the two blocks that stood there",
         "application.kept_blocks.KeptBlocks._swap",
         _second_claim_forgotten,
-        world=short_of_memory,
+        world=no_room_to_move,
     ),
     Planted(
         "claims outlive their rows",
@@ -460,13 +468,14 @@ FAULTS = (
         "application.ram_tier.RamTier._is_prefix",
         _kept_tokens_not_compared,
         world=remembering,
+        tolerated=COST_OF_COLLISIONS,
     ),
     Planted(
         "no fence before rows come back",
         "brings rows into a slot while a save goes on copying from it",
         "application.preparing.Preparer._step_ram",
         _no_fence_before_rows_come_back,
-        world=remembering,
+        world=saving_all_the_time,
     ),
     Planted(
         "memory not foreseen",

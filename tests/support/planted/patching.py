@@ -103,6 +103,20 @@ def short_of_memory(traits: Traits) -> Traits:
     return replace(large, ram_bytes=3 << 10)
 
 
+def no_room_to_move(traits: Traits) -> Traits:
+    """One where the same tokens are kept twice, and rows change places for want of room."""
+    alone = replace(remembering(traits), disk=False, damage=0.0, clients=3, queue=8, alike=0.9)
+    return replace(alone, ram_bytes=2400, plan=(Kind.BURST, Kind.OTHER, Kind.RETRY))
+
+
+def saving_all_the_time(traits: Traits) -> Traits:
+    """The same where a slow medium is written to whenever nobody asks for anything."""
+    sound = replace(remembering(traits), damage=0.0, catalog_fails=False, disk=True)
+    slow = replace(sound, share_bytes=1 << 24, day_bytes=1 << 40, staging=1, compress=False)
+    kept = replace(slow, slots=1, save_tokens=16, idle_s=2 * QUICK_STEP_S)
+    return replace(kept, plan=(Kind.TURN, Kind.IDLE, Kind.OTHER, Kind.IDLE))
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A fault that a programmer could have made.
