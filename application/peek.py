@@ -83,8 +83,9 @@ class Peek:
     def look(self, request: GenerationRequest) -> Peeked:
         """What the request would be told if it came now.
 
-        Exact where a slot is idle and every object on the medium can be read; where none is, it is
-        what stands there now that is asked, and who runs goes on.
+        Exact where a slot is idle and every object on the medium can be read; what is being written
+        to it is priced by its bytes before they shrink. Where no slot is idle, it is what stands
+        there now that is asked, and whoever runs goes on.
         """
         placement = self._slots.foreseen(request, self._prefill_seconds, self._disk)
         nearest = self._nearest(request, placement)

@@ -187,7 +187,7 @@ class Slots:
         """
         promised = 0
         for slot in self.all:
-            at_work = slot.running or slot.preparing
+            at_work = slot.running or slot.preparing or slot.warming
             if self._ram is not None and at_work is not None and slot is not but:
                 start = 0 if slot.running is None else slot.resident.length
                 request = at_work.request

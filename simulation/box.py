@@ -78,6 +78,7 @@ class Box:
     quarantined_max: int = QUARANTINED_MAX
     ram_bytes_max: int = 0
     step_s: float = STEP_S
+    host_bytes: int = 0
     heal_idle_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -108,6 +109,7 @@ class Box:
             lanes_place=self.lanes_place,
             ram_bytes_max=self.ram_bytes_max,
             step_s=self.step_s,
+            host_bytes=self.host_bytes,
             heal_idle_s=self.heal_idle_s,
         )
 

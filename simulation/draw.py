@@ -30,7 +30,7 @@ KEEPING: Final = {
     Kind.SUMMARY: 3,
     Kind.CLOSE: 2,
     Kind.PREWARM: 3,
-    Kind.SHRINK: 2,
+    Kind.SHRINK: 4,
 }
 """The same where memory keeps conversations."""
 

@@ -1,5 +1,6 @@
 """A scheduler over the checkable engine, with what it takes to judge every state it reaches."""
 
+import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -10,6 +11,8 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..adapters.memory.toy_tokenizer import ToyTokenizer
 from ..application.disk_service import DiskService
 from ..application.limits import Limits
+from ..application.memory_budget import RESERVE
+from ..application.memory_setup import manage_caches
 from ..application.request import (
     Decision,
     Event,
@@ -29,6 +32,8 @@ from ..domain.prompt import Prompt
 from ..domain.sampling import SamplingParams
 from ..domain.taint_line import Gate, Writer
 from ..domain.tokens import TokenIds, token_ids
+from .copies_held import check_copies
+from .host_memory import HostMemory, pools_of
 from .kept_states import KeptStates
 from .memory_watch import MemoryWatch
 from .oracle import Node, Oracle, Realm
@@ -41,6 +46,10 @@ DiskFactory: TypeAlias = Callable[
 
 STEPS_MAX: Final = 100_000
 """Of the scheduler, until whatever waits has been answered."""
+
+GIVES_BACK: Final = 0.3
+OTHERS_TAKE: Final = (0, 0, 50, 80, 95, 99, 100)
+"""Percent of the host's memory."""
 
 STEP_S: Final = 0.001
 """What each step of the scheduler takes, where nobody says otherwise."""
@@ -75,6 +84,7 @@ class History:
         lanes_place: bool = False,
         ram_bytes_max: int = 0,
         step_s: float = STEP_S,
+        host_bytes: int = 0,
         heal_idle_s: float | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
@@ -91,12 +101,17 @@ class History:
             vocabulary=vocabulary,
             parts=parts,
             row_invariant=row_invariant,
+            workspace=host_bytes > 0,
         )
         for state in self.engine.slots:
             state.lanes_place = lanes_place or state.lanes_place
         self.anchors = anchors or AnchorBudget(bytes_max=0, count_min=6)
         self.tokenizer = ToyTokenizer()
         self.disk = None if disk is None else disk(self.engine, self.clock, self.telemetry)
+        self.host = HostMemory(self.engine.copies, host_bytes) if host_bytes else None
+        pools = self.host and pools_of(
+            self.host, self.engine, self.telemetry, self.anchors, ram_bytes_max
+        )
         self.scheduler = Scheduler(
             self.engine,
             self.tokenizer,
@@ -110,7 +125,11 @@ class History:
                 heal_idle_s=heal_idle_s,
             ),
             self.disk,
+            pools=pools,
         )
+        if pools is not None:
+            manage_caches(pools, self.engine, self.scheduler)
+        self._pools = pools
         self._memory = self._watch_memory(weights)
         self.events: dict[str, list[Event]] = {}
         self.requests: dict[str, GenerationRequest] = {}
@@ -195,7 +214,7 @@ class History:
         worked = self.scheduler.step()
         self.clock.advance(self._step_s)
         now = self._running()
-        self._check_copies()
+        check_copies(self.engine, self.scheduler, self.spare_copies())
         for slot in self.scheduler.slots:
             self._check_bounds(slot)
             self._held[slot.index] = slot.resident.namespace if slot.resident.length else None
@@ -250,10 +269,21 @@ class History:
             if slot.running is not None and slot.running.request.id not in self.started:
                 self._count(slot.running.request, slot.running.decision)
 
-    def give_memory_back(self, wanted: int) -> None:
-        """Others need so many bytes of what memory keeps; nothing happens if it keeps nothing."""
-        if self._memory is not None:
-            self._memory.give_back(wanted)
+    def give_memory_back(self, rng: random.Random) -> None:
+        """Others need memory, or leave some; nothing happens if nothing is kept in it."""
+        if self._memory is None:
+            return
+        if self.host is None or rng.random() < GIVES_BACK:
+            self._memory.give_back(rng.randint(1, 1 << 13))
+        else:
+            self.host.others = rng.choice(OTHERS_TAKE) * self.host.total // 100
+            self._memory.squeeze()
+
+    @property
+    def given_back(self) -> int:
+        """How often something was given up, and told, for want of memory."""
+        stats = () if self._pools is None else self._pools.stats()
+        return sum(one.times for pool in stats for one in pool.given_back if one.cache != RESERVE)
 
     # --- what came of it --------------------------------------------------------------------------
 
@@ -312,7 +342,9 @@ class History:
         if self.scheduler.ram is None:
             return None
         kept = KeptStates(self.engine, self.oracle, weights)
-        return MemoryWatch(self.scheduler, self.engine, kept, self.clock, self.telemetry)
+        return MemoryWatch(
+            self.scheduler, self.engine, kept, self.clock, self.telemetry, self._pools
+        )
 
     def _check_bounds(self, slot: Slot) -> None:
         """The slot's anchors are as many as may be, each over its rows."""
@@ -325,23 +357,6 @@ class History:
             violated("state", f"anchors {lines} over {resident.length} rows")
         if end is not None and end.line > resident.length:
             violated("state", f"an end at {end.line} over {resident.length} rows")
-
-    def _check_copies(self) -> None:
-        """No copy leaks: each is of an anchor of some slot, or of a slot's end."""
-        live, slots = self.engine.copies.counts(), self.scheduler.slots
-        ram = self.scheduler.ram
-        entries = () if ram is None else ram.entries
-        held = {anchor.handle for entry in entries for anchor in entry.state.anchors}
-        rows = {block.handle for entry in entries for block in entry.blocks} - {None}
-        prefetch = self.scheduler.prefetch
-        if prefetch is not None and prefetch.fetch is not None:
-            held |= prefetch.fetch.arriving.section_handles
-            rows |= prefetch.fetch.arriving.row_handles
-        kept = sum(slot.resident.kept for slot in slots) + len(held)
-        if live.sections > kept + len(slots) + self.spare_copies():
-            violated("leak", f"{live.sections} copies of sections for {kept} anchors and the ends")
-        if live.rows != len(rows):
-            violated("leak", f"{live.rows} copies of rows, and entries keep {len(rows)}")
 
     def spare_copies(self) -> int:
         """Copies of sections in slots that no request gets, at most."""

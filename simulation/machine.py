@@ -124,6 +124,7 @@ class Machine:
             ram_bytes_max=traits.ram_bytes,
             heal_idle_s=traits.heal_idle_s,
             step_s=traits.step_s,
+            host_bytes=traits.host_bytes,
         )
 
     @property

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
 from ..domain.anchor import RowsHandle
-from ..domain.entry import EntryId
+from ..domain.entry import EntryId, Role
 from ..domain.ram_retention import DAY_S
 from .violation import violated
+
+GIVEN_BACK: Final = (Role.SNAPSHOT, Role.STASH, Role.PARK, Role.PIN)
+"""What is kept in memory, the cheapest reason first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,19 @@ def check_order(gone: Held, before: Held, after: Held, now_s: float) -> None:
     stays = (not after.safe, after.in_session, _worth(after, min(before.alone, after.alone), now_s))
     if stays < (not gone.safe, gone.in_session, least):
         violated("retention", f"{gone.entry.id} left memory, and {after.entry.id} is worth less")
+
+
+def check_roles(before: MemoryState, after: MemoryState) -> None:
+    """What is given back for others leaves role by role, the cheapest reason first.
+
+    Raises:
+        Violation: one has left that is kept for a better reason than one that stays.
+    """
+    gone = [held.entry.role for one, held in before.held.items() if one not in after.held]
+    stays = [held.entry.role for held in after.held.values() if not held.lent and held.alone]
+    best = max((GIVEN_BACK.index(role) for role in gone), default=0)
+    if any(GIVEN_BACK.index(role) < best for role in stays):
+        violated("retention", f"{gone} were given back, and {stays} are left")
 
 
 def is_continued(entry: RamEntry, others: Iterable[Held]) -> bool:

@@ -6,15 +6,17 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..application.arriving import Arriving
 from ..application.conversations import NO_SLOT
 from ..application.kept_blocks import KeptBlock
+from ..application.memory_pools import MemoryPools
 from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
 from ..application.scheduler import Scheduler
 from ..domain.entry import EntryId
+from ..domain.errors import MemoryShort
 from ..domain.grid import Span
 from ..ports.clock import Clock
 from ..ports.telemetry import WRITES_SKIPPED
 from .kept_states import KeptStates
-from .memory_rules import Held, MemoryState, check_leaving
+from .memory_rules import Held, MemoryState, check_leaving, check_roles
 from .violation import violated
 from .watched_engine import WatchedEngine
 
@@ -29,6 +31,7 @@ class MemoryWatch:
         states: KeptStates,
         clock: Clock,
         telemetry: RecordingTelemetry,
+        pools: MemoryPools | None,
     ) -> None:
         """Takes a server that keeps something in memory, and nothing yet."""
         assert scheduler.ram is not None
@@ -38,6 +41,7 @@ class MemoryWatch:
         self._states = states
         self._clock = clock
         self._telemetry = telemetry
+        self._pools = pools
         self._before = MemoryState.of(self._ram)
         self._copied: list[tuple[KeptBlock, frozenset[int]]] = []
         self._tried: set[EntryId] = set()
@@ -71,8 +75,8 @@ class MemoryWatch:
             violated("kept", f"rows {span} of slot {slot} are copied, and nobody needs that")
         self._copied.extend(needed)
         used = self._there()
-        if used > self._ram.bytes_max:
-            violated("budget", f"copies in memory take {used} bytes of {self._ram.bytes_max}")
+        if used > self._bytes_max:
+            violated("budget", f"copies in memory take {used} bytes of {self._bytes_max}")
 
     # --- after each step --------------------------------------------------------------------------
 
@@ -116,6 +120,27 @@ class MemoryWatch:
         asked, after = dict(self._asked), MemoryState.of(self._ram)
         check_leaving(self._before, after, asked, self._clock.monotonic())
 
+    def squeeze(self) -> None:
+        """Ask for memory as a request does, and hold what leaves against the order of its pool.
+
+        Raises:
+            Violation: somebody left who is kept for a better reason than one who stays.
+        """
+        assert self._pools is not None
+        before = MemoryState.of(self._ram)
+        try:
+            self._pools.before_prefill(1)
+        except MemoryShort:
+            short = True
+        else:
+            short = False
+        self._pools.after_request()
+        self._check_bytes()
+        after = MemoryState.of(self._ram)
+        check_roles(before, after)
+        if short and any(not held.lent for held in after.held.values()):
+            violated("budget", "a request is refused for want of memory, and entries are left")
+
     def check(self) -> None:
         """Every entry is an honest state.
 
@@ -139,6 +164,13 @@ class MemoryWatch:
             for block in entry.blocks
             if block.span.start < span.end and span.start < block.span.end and slot in block.places
         ]
+
+    @property
+    def _bytes_max(self) -> int:
+        """What it may keep where nobody else takes of its memory: others do so unseen."""
+        if self._pools is None:
+            return self._ram.bytes_max
+        return self._pools.host.plan.ram_bytes_max.bytes
 
     @property
     def _may_be_short(self) -> bool:
@@ -169,8 +201,8 @@ class MemoryWatch:
         reserved = 0 if self._arriving is None else self._arriving.reserved
         if not ram.nbytes - reserved <= there <= ram.nbytes:
             violated("budget", f"memory counts {ram.nbytes} bytes, and there are {there}")
-        if ram.nbytes > ram.bytes_max:
-            violated("budget", f"memory keeps {ram.nbytes} bytes where {ram.bytes_max} may be")
+        if ram.nbytes > self._bytes_max:
+            violated("budget", f"memory keeps {ram.nbytes} bytes where {self._bytes_max} may be")
 
     def _check_copied(self) -> None:
         """What was copied was about to be overwritten, or is being brought to another slot."""

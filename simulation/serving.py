@@ -18,7 +18,7 @@ from ..application.request import (
     Written,
 )
 from ..application.slots import Slot
-from ..domain.errors import Cancelled, EngineError, QueueFull
+from ..domain.errors import Cancelled, EngineError, MemoryShort, QueueFull
 from ..domain.offers import COLD
 from ..domain.prompt_chain import PromptChain
 from ..domain.sampling import SamplingParams
@@ -69,6 +69,7 @@ class Serving:
         self._counts = counts
         self._standing: dict[int, Standing] = {}
         self._remembered = Remembered(machine)
+        self._given_back = 0
         self._answers: dict[tuple[int, str], tuple[int, ...]] = {}
         self.requests = 0
         self.tokens_cached = 0
@@ -92,11 +93,14 @@ class Serving:
         Args:
             leaves: the client leaves after so many small steps.
         """
+        self._forget_what_was_given_back()
         expected, left = self._expected(ask), self._left()
         peeked = self._peeked(ask)
         request = self._submit(ask)
         if request is None:
-            violated("progress", "an idle server found its queue full")
+            if self._machine.server.host is None:
+                violated("progress", "an idle server found its queue full")
+            return None
         share = rng.choice(JOBS_SHARES)
         if leaves is not None:
             self.pump(rng, share, self._all_answered, steps_max=leaves)
@@ -110,11 +114,12 @@ class Serving:
         decision = finished.decision
         had_room = not any(refused.why == NO_ROOM for refused in decision.refused)
         stayed = self._left() == left
-        for promised, why in expected if decision.quarantined == 0 else ():
+        sound = decision.quarantined == 0 and not self._forget_what_was_given_back()
+        for promised, why in expected if sound else ():
             # Who is put at a line may find that it left, to make room for who stood in the slot.
             if (stayed or why != ON_MEDIUM) and (had_room or why != IN_MEMORY):
                 check_reread(decision, promised, why)
-        if peeked is not None and had_room and stayed and decision.quarantined == 0:
+        if peeked is not None and had_room and stayed and sound:
             check_peek(peeked, decision)
         self._stand(ask, finished)
         self._check_cold_counts(ask)
@@ -127,7 +132,7 @@ class Serving:
             request = self._submit(ask)
             if request is not None:
                 sent.append((request, ask))
-            elif len(sent) < self._machine.traits.queue:
+            elif len(sent) < self._machine.traits.queue and self._machine.server.host is None:
                 violated("progress", f"the queue was full with {len(sent)} requests")
             if rng.random() < 0.3:
                 self._machine.micro(rng, 0.0)
@@ -223,8 +228,8 @@ class Serving:
         """Send it; None where the queue is full."""
         try:
             return self._machine.server.submit(ask.ids, **self._how(ask))
-        except QueueFull:
-            self._counts["queue full"] += 1
+        except (QueueFull, MemoryShort) as refused:
+            self._counts[f"refused {type(refused).__name__}"] += 1
             return None
 
     def _how(self, ask: Ask) -> How:
@@ -274,6 +279,16 @@ class Serving:
             most = max(cost(slot) for slot in slots)
             expected.append((_line_worth_reading(disk, chain) - most, ON_MEDIUM))
         return expected
+
+    def _forget_what_was_given_back(self) -> bool:
+        """Nothing can be promised of what slots and memory gave up for others; whether they did."""
+        now = self._machine.server.given_back
+        if now == self._given_back:
+            return False
+        self._given_back = now
+        self._standing.clear()
+        self._remembered.forget()
+        return True
 
     def _peeked(self, ask: Ask) -> Peeked | None:
         """What is foreseen of a request that is about to be sent, where that can be exact."""
@@ -332,7 +347,7 @@ class Serving:
 
     def _check_failure(self, failed: Failed) -> None:
         """Requests fail for a forward that failed, and because their clients left; no other way."""
-        if isinstance(failed.error, EngineError | Cancelled):
+        if isinstance(failed.error, EngineError | Cancelled | MemoryShort):
             self._counts[f"failed {type(failed.error).__name__}"] += 1
             return
         raise failed.error
@@ -359,7 +374,9 @@ class Serving:
         machine = self._machine
         slot = machine.server.scheduler.slots[finished.decision.slot]
         if machine.traits.cache:
-            if slot.resident.end is None or slot.resident.end.line != slot.resident.length:
+            end = slot.resident.end
+            kept = machine.server.given_back or (end and end.line == slot.resident.length)
+            if not kept:
                 violated("reread", "a generation has ended, and its end was not kept")
             standing = self._standing[ask.client] = Standing.after(
                 slot,

@@ -26,6 +26,9 @@ PLENTY_BYTES = 1 << 20
 QUICK_STEP_S = STEP_S / 50
 """What a step takes where rows are moved in memory: less by far than to read them again."""
 
+HOST_BYTES = 1 << 14
+"""More than the rows of all slots."""
+
 RAM_BYTES = (0, 1 << 10, 1 << 12, 1 << 13, 1 << 14, 1 << 16, PLENTY_BYTES)
 """From none, over part of one conversation, to more than all of them need."""
 
@@ -51,6 +54,7 @@ class Traits:
         catalog_fails: whether the catalog may fail while calls to the medium do.
         ram_bytes: that memory may keep of conversations that lost their slot.
         step_s: what each step of the scheduler takes.
+        host_bytes: of all memory, which others use too; 0 holds nobody to that.
         heal_idle_s: nobody asked for so long before tainted rows are prefilled again.
         plan: what is done in turn, again and again, between what is drawn.
     """
@@ -81,6 +85,7 @@ class Traits:
     catalog_fails: bool = False
     ram_bytes: int = 0
     step_s: float = STEP_S
+    host_bytes: int = 0
     heal_idle_s: float | None = None
     plan: tuple[Kind, ...] = ()
 
@@ -114,6 +119,7 @@ class Traits:
         step_s = QUICK_STEP_S if ram_bytes else STEP_S
         heals = seed >= KEEPS_FROM
         heal_idle_s = memory.choice([None, None, 4 * step_s, 20 * step_s]) if heals else None
+        host_bytes = memory.choice([0, 0, 16 * (ram_bytes + HOST_BYTES)]) if ram_bytes else 0
         return cls(
             slots=rng.choice([1, 1, 1, 2, 2, 3]),
             window=rng.choice([128, 192, 256, 256]),
@@ -138,6 +144,7 @@ class Traits:
             lanes_place=random.Random(f"lanes {seed}").random() < LANES_PLACE_SHARE,  # noqa: S311
             ram_bytes=ram_bytes,
             step_s=step_s,
+            host_bytes=host_bytes,
             heal_idle_s=heal_idle_s,
             catalog_fails=seed >= CATALOG_FAILS_FROM and seed % 3 > 0,
         )

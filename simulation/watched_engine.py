@@ -1,7 +1,7 @@
 """The checkable engine with the oracle beside it: no forward goes on from what never was."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .honest_rows import HonestRows, Rows
 from .oracle import Node, Oracle, Realm
 from .violation import violated
 from .watched_state import RowsWatcher, WatchedState
+
+WORKSPACE_BYTES: Final = 1 << 11
+"""Of a short prefill; a long one says that it takes twice that."""
 
 
 class Watcher(Protocol):
@@ -44,8 +47,13 @@ class WatchedEngine(CheckableEngine):
         vocabulary: int,
         parts: Parts,
         row_invariant: bool,
+        workspace: bool = False,
     ) -> None:
-        """Makes an engine whose slots are empty."""
+        """Makes an engine whose slots are empty.
+
+        Args:
+            workspace: whether a prefill says that it takes memory beside the state.
+        """
         super().__init__(
             slots=slots,
             window=window,
@@ -53,6 +61,9 @@ class WatchedEngine(CheckableEngine):
             vocabulary=vocabulary,
             parts=parts,
             row_invariant=row_invariant,
+            workspace_floor_bytes=WORKSPACE_BYTES * workspace,
+            workspace_row_bytes=WORKSPACE_BYTES // window * workspace,
+            workspace_bytes_max=2 * WORKSPACE_BYTES * workspace,
         )
         self._oracle = oracle
         self._watcher = watcher

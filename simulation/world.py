@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..application.durability import FlushReport
+from ..application.prewarm import IN_USE_S
 from ..domain.errors import Draining
 from ..domain.namespace import Namespace
 from ..domain.prompt_chain import PromptChain
@@ -325,6 +326,8 @@ class World:
         """Have the next turn's state brought in; somebody may ask for something before it is."""
         client = self.clients.all[action.client % len(self.clients.all)]
         if client.talk.ids:
+            if rng.random() < 0.7:
+                self.machine.box.clock.advance(IN_USE_S)
             leaves = rng.random() < 0.3
             ask = self.clients.ask(replace(action, kind=Kind.TURN), rng)
             self.serving.prewarm(ask, rng, steps_max=rng.randint(0, 20) if leaves else None)
@@ -341,7 +344,7 @@ class World:
 
     def _shrink(self, rng: random.Random) -> None:
         """Somebody else needs memory."""
-        self.machine.server.give_memory_back(rng.randint(1, 1 << 13))
+        self.machine.server.give_memory_back(rng)
 
     # --- processes --------------------------------------------------------------------------------
 

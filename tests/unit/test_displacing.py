@@ -11,6 +11,7 @@ from anchorline.application.slots import Preparation
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.entry import Role, Tier
 from anchorline.domain.taint_line import Gate
+from anchorline.domain.write_guard import WriteCause
 from anchorline.simulation.box import GRID, Box
 from anchorline.simulation.history import History
 from support.builders import random_ids
@@ -298,21 +299,27 @@ def test_a_long_conversation_is_written_behind_everybodys_back() -> None:
     assert (decision.tier, decision.cached) == (Tier.DISK, len(held))
 
 
-def test_a_write_from_a_slot_copies_nothing_of_what_comes_in_from_memory() -> None:
+@pytest.mark.parametrize(("buffers", "steps"), [(60, 0), (3, 21), (3, 70), (8, 49)])
+def test_a_write_from_a_slot_copies_nothing_of_what_comes_in_from_memory(
+    buffers: int, steps: int
+) -> None:
     """It is cut short before the first row that is not its conversation's any more."""
-    for steps in range(0, 60, 6):
-        box = Box(window=1024, ram_bytes_max=PLENTY, evicted_tokens_min=PLENTY, seed=steps)
-        back, here = settled(box, ids(1, LONG)), ids(2, LONG)
-        _, here = turn(box.server, here)
-        box.server.scheduler.flush(lambda report: None)
-        for _ in range(steps):
-            box.server.step()
+    box = Box(window=1024, ram_bytes_max=PLENTY, evicted_tokens_min=PLENTY, staging_count=buffers)
+    back = settled(box, ids(1, LONG))
+    _, here = turn(box.server, ids(2, LONG))
+    [slot] = box.server.scheduler.slots
+    write = box.disk.conversations.save(0, slot.resident, None, WriteCause.EVICTION)
+    assert write is not None
+    for number in range(steps):
+        write.work.step()
+        if number % 5 == 4:
             box.jobs.step()
+    assert not write.work.copied
 
-        turn(box.server, [*back, 1])
-        box.settle()
-        box.kill()
+    turn(box.server, [*back, 1])
+    box.settle()
+    box.kill()
 
-        for prompt in ([*here, 1], [*back, 2]):  # whatever is there is right: the oracle sees to it
-            decision, _ = turn(box.server, prompt)
-            assert decision.quarantined == 0
+    for prompt in ([*here, 1], [*back, 2]):  # whatever is there is right: the oracle sees to it
+        decision, _ = turn(box.server, prompt)
+        assert decision.quarantined == 0

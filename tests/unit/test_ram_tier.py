@@ -12,6 +12,7 @@ from anchorline.domain.namespace import Namespace
 from anchorline.domain.prefix_key import PrefixKey
 from anchorline.domain.ram_retention import Retention
 from anchorline.domain.taint_line import Gate
+from anchorline.domain.tokens import TokenIds
 from support.builders import random_ids
 from support.remembering import GRID, WINDOW, Remembering, with_other_media
 
@@ -23,6 +24,11 @@ def ids(seed: int, count: int) -> list[int]:
 def one_key(*what: object) -> PrefixKey:
     """The same for everything."""
     return PrefixKey(b"0")
+
+
+def key_of_the_line(key: PrefixKey, key_ids: TokenIds) -> PrefixKey:
+    """The same for all prompts."""
+    return PrefixKey(bytes([(key[0] + (len(key_ids) > 0)) % 256]))
 
 
 LONG = 10 * GRID + 3
@@ -111,6 +117,20 @@ def test_namespaces_share_no_row_though_all_keys_collide(monkeypatch: pytest.Mon
 
     assert not set(one.blocks) & set(other.blocks)
     assert memory.ways([*ids(0, LONG), 1], salt="three") == []
+
+
+def test_rows_on_top_of_others_are_not_shared_though_all_keys_collide(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Equal tokens in one block say nothing of those below it."""
+    monkeypatch.setattr(prompt_chain, "extend", key_of_the_line)
+    memory = Remembering(slots=2)
+    tail = ids(0, 2 * GRID)
+
+    one = memory.parked([*ids(1, GRID), *tail])
+    other = memory.parked([*ids(2, GRID), *tail], slot=1)
+
+    assert not set(one.blocks) & set(other.blocks)
 
 
 def test_the_newer_version_of_a_conversation_takes_the_place_of_the_older_one() -> None:

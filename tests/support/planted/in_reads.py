@@ -99,7 +99,7 @@ def _view_not_restored_and_sums_of_what_was_read() -> AbstractContextManager[Non
     def faulty(self: Restore, block: StoredBlock, found: StoredState) -> None:
         span = self._span_of(block, found.header)
         if self._layout.views:
-            self._state.import_rows(span, found.parts)
+            self._target.import_rows(span, found.parts)
             read: dict[str, Sums] = {name: sums_of(np.array(d)) for name, d in found.parts.items()}
             self._check_sums(block.name, found.header, read)
         self._line = block.end
