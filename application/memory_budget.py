@@ -318,9 +318,8 @@ class MemoryBudget:
         if missing() > 0:
             self._release_reserve(reason)
         for cache in self._caches:
-            if missing() <= 0:
-                break
-            if self._take(cache, missing(), reason):
+            # Less may have come free than it counts, where somebody else holds the same copies.
+            while missing() > 0 and self._take(cache, missing(), reason):
                 # Its blocks are free now; the system is to have them.
                 self._reserve.give_back()
                 self._now = self._measure()

@@ -112,8 +112,8 @@ def check_leaving(
         if one in before.held and _is_as_it_was(before.held[one], held)
     ]
     for held in unlike:
-        # Who came in between may have been of its session, and newer.
-        judged = replace(held, in_session=held.in_session and not came)
+        # Its session may have gone on meanwhile, and stand elsewhere.
+        judged = replace(held, in_session=False)
         for was, now in staying:
             # Who was being read for a moment had to stay, and was not asked.
             if asked.get(now.entry.id, 0) >= asked.get(held.entry.id, 0) > 0:

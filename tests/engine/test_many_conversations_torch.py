@@ -32,6 +32,13 @@ def memory(serving: Serving) -> RamTier:
     return serving.scheduler.ram
 
 
+def push_out(serving: Serving, *seeds: int) -> None:
+    """Somebody else reads a long prompt in every slot."""
+    for seed in seeds:
+        serving.submit(words(seed, 7 * GRID), max_tokens=0)
+    serving.run()
+
+
 class Talk:
     """One conversation on a server, and what it would be without any other.
 
@@ -125,13 +132,11 @@ def test_a_shared_head_of_two_conversations_is_the_same_bits_for_both(architectu
     for prompt in prompts:
         serving.submit(prompt, max_tokens=0)
     serving.run()
-    for seed in (4, 5):
-        serving.submit(words(seed, 7 * GRID), max_tokens=0)
-    serving.run()
-
+    push_out(serving, 4, 5)
     one, other = memory(serving).entries
     found: list[Reading] = []
-    for prompt in prompts:
+    for seed, prompt in enumerate(prompts):
+        push_out(serving, 10 + seed, 20 + seed)
         decision = serving.ask([*prompt, 1])
         assert decision.source is Source.SNAPSHOT
         found.append(read(serving.engine.slots[decision.slot]))
