@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..domain.displacement import Displacement, Incoming, displace
-from ..domain.entry import Role
+from ..domain.entry import EntryId, Role
 from ..domain.write_guard import WriteCause
 from ..ports.engine import Engine
 from .disk_service import DiskService
@@ -117,6 +117,13 @@ class Displacing:
         writes = [save(one, WriteCause.EVICTION) for one in entries]
         return [write for write in writes if write is not None]
 
+    def _save_behind(self, ram: RamTier, to_come: int) -> None:
+        """Begin to write what may have to go: while one is being written, the next one would."""
+        tried: set[EntryId] = set()
+        while victims := [one for one in ram.unsafe_victims(to_come) if one.id not in tried]:
+            tried.update(one.id for one in victims)
+            self._save_entries(victims)
+
     def _settle(self, ram: RamTier, preparation: Preparation, fate: Displacement) -> None:
         placement = preparation.placement
         slot = placement.slot
@@ -131,8 +138,7 @@ class Displacing:
         if preparation.save is None:
             self._save_kept(entry)
         # It may have to go itself, before all is copied that stands in the request's way.
-        to_come = self._at_risk(ram, preparation, placement.line_in_place)
-        self._save_entries(ram.unsafe_victims(to_come))
+        self._save_behind(ram, self._at_risk(ram, preparation, placement.line_in_place))
 
     def _make_room(self, ram: RamTier, placement: Placement, fate: Displacement) -> bool:
         """Make room for what is kept, which is more once who shared it has gone for it."""

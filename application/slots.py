@@ -179,6 +179,10 @@ class Slots:
         """The slots nothing runs in."""
         return [slot for slot in self.all if slot.idle]
 
+    def _free(self) -> list[Slot]:
+        """The idle slots, and those in which something gives way to whoever comes."""
+        return [slot for slot in self.all if slot.running is None and slot.preparing is None]
+
     def promised(self, but: Slot | None = None) -> int:
         """Bytes that requests under way will push out of their slots into memory, at most.
 
@@ -225,12 +229,13 @@ class Slots:
         """What `place` would say, were the slots idle that are not; changes nothing.
 
         Args:
-            among: the slots to choose from; by default the idle ones, or all where none is.
+            among: the slots to choose from; by default those that a request may have, or all where
+                there is none.
         """
         chain, ways = self._known(request, disk, counts=False)
         found = [
             self._place_in(slot, request, prefill_seconds, disk, chain, ways)
-            for slot in among or self.idle() or self.all
+            for slot in among or self._free() or self.all
         ]
         return min(found, key=lambda choice: choice[0])[1]
 

@@ -11,7 +11,7 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..adapters.memory.toy_tokenizer import ToyTokenizer
 from ..application.disk_service import DiskService
 from ..application.limits import Limits
-from ..application.memory_budget import RESERVE
+from ..application.memory_pools import MemoryPools
 from ..application.memory_setup import manage_caches
 from ..application.request import (
     Decision,
@@ -129,8 +129,7 @@ class History:
         )
         if pools is not None:
             manage_caches(pools, self.engine, self.scheduler)
-        self._pools = pools
-        self._memory = self._watch_memory(weights)
+        self._memory = self._watch_memory(weights, pools)
         self.events: dict[str, list[Event]] = {}
         self.requests: dict[str, GenerationRequest] = {}
         self._open: set[str] = set()
@@ -282,8 +281,7 @@ class History:
     @property
     def given_back(self) -> int:
         """How often something was given up, and told, for want of memory."""
-        stats = () if self._pools is None else self._pools.stats()
-        return sum(one.times for pool in stats for one in pool.given_back if one.cache != RESERVE)
+        return 0 if self._memory is None else self._memory.given_back
 
     # --- what came of it --------------------------------------------------------------------------
 
@@ -337,14 +335,12 @@ class History:
                 if resident.end is not None and resident.end.line == resident.length:
                     self.oracle.ended(resident.namespace, resident.ids, resident.end)
 
-    def _watch_memory(self, weights: str) -> MemoryWatch | None:
+    def _watch_memory(self, weights: str, pools: MemoryPools | None) -> MemoryWatch | None:
         """Of the tier in memory, if there is one."""
         if self.scheduler.ram is None:
             return None
         kept = KeptStates(self.engine, self.oracle, weights)
-        return MemoryWatch(
-            self.scheduler, self.engine, kept, self.clock, self.telemetry, self._pools
-        )
+        return MemoryWatch(self.scheduler, self.engine, kept, self.clock, self.telemetry, pools)
 
     def _check_bounds(self, slot: Slot) -> None:
         """The slot's anchors are as many as may be, each over its rows."""

@@ -1,6 +1,6 @@
 """The rules of memory, computed beside it: who leaves first, and why anybody may leave at all."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -78,12 +78,17 @@ class MemoryState:
 
 
 def check_leaving(
-    before: MemoryState, after: MemoryState, asked: Mapping[EntryId, int], now_s: float
+    before: MemoryState,
+    after: MemoryState,
+    asked: Mapping[EntryId, int],
+    is_safe: Callable[[RamEntry], bool],
+    now_s: float,
 ) -> list[Held]:
     """Between two moments of a process nobody leaves memory but by a rule, the least first.
 
     Args:
         asked: how often each was looked at in between whether it should leave.
+        is_safe: whether nothing is lost with an entry by now, be it there or not.
 
     Returns:
         Who has made room, as far as that can be told.
@@ -98,7 +103,11 @@ def check_leaving(
     count = len(before.held) + came - len(after.held)
     if count > evicted + demoted + cut + superseded:
         violated("kept", f"{count} entries left memory, {evicted} of them to make room")
-    unlike = [held for held in gone if not is_continued(held.entry, after.held.values())]
+    unlike = [
+        replace(held, safe=held.safe or is_safe(held.entry))  # it may just have become durable
+        for held in gone
+        if not is_continued(held.entry, after.held.values())
+    ]
     # Who came and went in between may have continued one.
     passed = came - len(after.held.keys() - before.held.keys())
     if len(unlike) > evicted + demoted + cut + passed:

@@ -6,6 +6,7 @@ from ..adapters.memory.recording_telemetry import RecordingTelemetry
 from ..application.arriving import Arriving
 from ..application.conversations import NO_SLOT
 from ..application.kept_blocks import KeptBlock
+from ..application.memory_budget import RESERVE
 from ..application.memory_pools import MemoryPools
 from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
@@ -43,6 +44,7 @@ class MemoryWatch:
         self._telemetry = telemetry
         self._pools = pools
         self._before = MemoryState.of(self._ram)
+        self._given_back = 0
         self._copied: list[tuple[KeptBlock, frozenset[int]]] = []
         self._tried: set[EntryId] = set()
         self._skips = 0
@@ -84,6 +86,7 @@ class MemoryWatch:
         """Something is about to happen that may move what is kept."""
         self._copied.clear()
         self._before = MemoryState.of(self._ram, judged=self._may_be_short)
+        self._given_back = self.given_back
         self._asked.clear()
         self._skips = self._telemetry.counted_in_all(WRITES_SKIPPED)
 
@@ -97,10 +100,19 @@ class MemoryWatch:
         self._check_copied()
         self._check_lent()
         asked = dict(self._asked)
-        after = MemoryState.of(self._ram, judged=self._before.judged)
+        # What is given back for others leaves by another rule, written or not.
+        judged = self._before.judged and self.given_back == self._given_back
+        after = MemoryState.of(self._ram, judged=judged)
         self._skipped |= {one: self._skips for one in after.held if one not in self._skipped}
-        for gone in check_leaving(self._before, after, asked, self._clock.monotonic()):
+        is_safe, now_s = self._ram.is_safe, self._clock.monotonic()
+        for gone in check_leaving(self._before, after, asked, is_safe, now_s):
             self._check_written(gone)
+
+    @property
+    def given_back(self) -> int:
+        """How often something was given up, and told, for want of memory."""
+        stats = () if self._pools is None else self._pools.stats()
+        return sum(one.times for pool in stats for one in pool.given_back if one.cache != RESERVE)
 
     def give_back(self, wanted: int) -> None:
         """Have so many bytes given up, and hold that against the rules.
@@ -118,7 +130,8 @@ class MemoryWatch:
             violated("budget", f"{freed} of {wanted} bytes came free, and entries are left")
         self._check_bytes()
         asked, after = dict(self._asked), MemoryState.of(self._ram)
-        check_leaving(self._before, after, asked, self._clock.monotonic())
+        is_safe, now_s = self._ram.is_safe, self._clock.monotonic()
+        check_leaving(self._before, after, asked, is_safe, now_s)
 
     def squeeze(self) -> None:
         """Ask for memory as a request does, and hold what leaves against the order of its pool.
@@ -232,7 +245,7 @@ class MemoryWatch:
 
     def _check_written(self, gone: Held) -> None:
         """What the medium lacks leaves memory only where writing it was tried, or refused."""
-        if self._scheduler.disk is None or gone.safe or self._ram.is_safe(gone.entry):
+        if self._scheduler.disk is None or gone.safe:
             return
         one = gone.entry.id
         skipped = self._telemetry.counted_in_all(WRITES_SKIPPED)

@@ -24,10 +24,13 @@ def test_what_was_read_ahead_goes_on_as_if_it_had_never_left(architecture: str) 
     held = serving.held(0)
     serving.ask(others)
     serving.scheduler.clear_ram()
-    prefetch, disk = serving.scheduler.prefetch, serving.scheduler.disk
+    scheduler = serving.scheduler
+    prefetch, disk, ram = scheduler.prefetch, scheduler.disk, scheduler.ram
     assert prefetch is not None
     assert disk is not None
-    disk.tier.rate.observe(1, 1, 1e-9)  # an object costs nothing: a tiny model reads fast as well
+    assert ram is not None
+    for rate in (disk.tier.rate, ram.rate):
+        rate.observe(1, 1, 1e-9)  # objects cost nothing: tiny models prefill as fast as one is read
     running = serving.submit(others, max_tokens=6 * GRID)
     serving.scheduler.step()
 

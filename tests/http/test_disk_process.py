@@ -344,11 +344,11 @@ def test_a_head_that_two_sessions_read_cold_serves_all_others_and_outlives_a_kil
     launcher: Launcher, cold: Server, cache: Path
 ) -> None:
     head = ids(1, 1000)
-    server = launcher.start(cache)
+    server = launcher.start(cache, "--ram-bytes-max=0")
     for session in range(10):
         if session == 8:
             server.end(signal.SIGKILL)
-            server = launcher.start(cache)
+            server = launcher.start(cache, "--ram-bytes-max=0")
         prompt = [*head, *ids(10 + session, 12)]
         answer = server.complete(prompt, session_id=f"session {session}")
 

@@ -80,6 +80,7 @@ def start(tmp_path: Path) -> Callable[[str, ExitStack], RunningServer]:
             cache_dir=tmp_path,
             models_dir=models,
             disk_free_min=0,
+            ram_bytes_max=0,  # what lost its slot is on disk or nowhere
             disk_heads_bytes_max=1 << 30,
             disk_conversations_bytes_max=2 << 30,
         )
