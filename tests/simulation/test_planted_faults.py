@@ -7,6 +7,7 @@ command finds the new place.
 
 import sys
 from collections import defaultdict
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +18,8 @@ from support.planted.catalogue import CONTROLS, FAULTS
 from support.planted.patching import Planted
 from support.planted.seen import ESCAPED, SEEN
 from support.planted.trial import caught_in
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 TOO_SLOW: Final[frozenset[str]] = frozenset()
 """Faults that take too many steps for every day; `make faults` tries them too."""
@@ -66,6 +69,17 @@ def test_every_fault_is_listed_with_what_became_of_it() -> None:
     assert set(names) == set(SEEN) | ESCAPED
     assert not ESCAPED & set(SEEN)
     assert set(SEEN) >= TOO_SLOW
+
+
+def test_the_table_of_faults_in_the_documents_is_true() -> None:
+    text = (ROOT / "docs" / "testing.md").read_text()
+    rows = [
+        f"| {fault.name} | {fault.mistake} | `{fault.where}` | `{rule}` | {seed} | {step} |"
+        for fault in FAULTS
+        for rule, seed, step in [SEEN[fault.name]]
+    ]
+
+    assert "\n".join(rows) in text, "`make faults` prints it"
 
 
 PLANTED_IN: Final = ("adapters.memory", "application", "domain", "simulation")

@@ -43,14 +43,14 @@ def _anchor_before_forward() -> AbstractContextManager[None]:
     def faulty(self: Scheduler, slot: Slot) -> None:
         assert slot.running is not None
         span, _ = slot.running.next_chunk()
-        resident, state = slot.resident, self._engine.slots[slot.index]
-        early = state.capture_sections()
+        resident, held = slot.resident, slot.resident._sections
+        early = held.capture(self._engine.slots[slot.index])
         prefill(self, slot)
         taken = resident._anchors.get(span.end)
         if taken is None or taken.handle == early:
-            state.release_sections(early)
+            held.release(early)
             return
-        state.release_sections(taken.handle)
+        held.release(taken.handle)
         resident._anchors[span.end] = Anchor(span.end, AnchorKind.GRID, early)
 
     return replaced(Scheduler, "_prefill", faulty)
