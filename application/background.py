@@ -53,6 +53,8 @@ class Background:
         if not idle:
             self._active_s = began_s
             if began_s < self._resumes_s:
+                # A slot may be idle for this moment only.
+                self._step_flushes()
                 return False
         progress = disk.step(idle=idle)
         now_s = self._clock.monotonic()
@@ -61,8 +63,11 @@ class Background:
             self._save_idle(disk)
             if self._demotion is not None:
                 self._demotion.step()
-        self._flushes = [flush for flush in self._flushes if not flush.step()]
+        self._step_flushes()
         return progress is Progress.WORKED or (idle and disk.writes.pending > 0)
+
+    def _step_flushes(self) -> None:
+        self._flushes = [flush for flush in self._flushes if not flush.step()]
 
     def flush(self, answer: Callable[[FlushReport], None]) -> None:
         """Make every conversation durable that can be resumed; answered by a later step."""

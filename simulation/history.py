@@ -48,8 +48,10 @@ STEPS_MAX: Final = 100_000
 """Of the scheduler, until whatever waits has been answered."""
 
 GIVES_BACK: Final = 0.3
-OTHERS_TAKE: Final = (0, 0, 50, 80, 95, 99, 100)
-"""Percent of the host's memory."""
+"""How often memory gives back for no reason that its pool knows."""
+
+OTHERS_LEAVE: Final = (1 << 30, 1 << 30, 1 << 14, 3 << 12, 1 << 13, 1 << 12, 0)
+"""Bytes of the host's memory, as far as there are so many."""
 
 STEP_S: Final = 0.001
 """What each step of the scheduler takes, where nobody says otherwise."""
@@ -275,7 +277,7 @@ class History:
         if self.host is None or rng.random() < GIVES_BACK:
             self._memory.give_back(rng.randint(1, 1 << 13))
         else:
-            self.host.others = rng.choice(OTHERS_TAKE) * self.host.total // 100
+            self.host.leave(rng.choice(OTHERS_LEAVE))
             self._memory.squeeze()
 
     @property

@@ -25,6 +25,10 @@ class HostMemory:
         self._reserved = 0
         self.others = 0
 
+    def leave(self, nbytes: int) -> None:
+        """Let others take all but so many bytes, as far as there are so many."""
+        self.others = max(self.total - self.use().reserved - nbytes, 0)
+
     def use(self) -> MemoryUse:
         counts = self._copies.counts()
         allocated = counts.row_bytes + counts.section_bytes + counts.free_bytes

@@ -339,6 +339,8 @@ class Machine:
         """
         disk = self.server.disk
         if disk is None:
+            # The process before it may have ended before its catalog could be told.
+            self._catalog.note(self.ledger)
             return
         tier = disk.tier
         check_budget(self.ledger.used, self.box.shares.pool + self._excess)

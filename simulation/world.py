@@ -233,6 +233,7 @@ class World:
         if report.durable and disk is not None and disk.writes.pending:
             violated("durable", "called durable while a write is under way")
         if report.durable:
+            self._check_memory_is_durable()
             for namespace, ids in self._kept():
                 if self._line_on_medium(namespace, ids) < len(ids):
                     violated("durable", f"{len(ids)} tokens called durable are not committed")
@@ -255,6 +256,17 @@ class World:
             if slot.idle and lines:
                 found.append((resident.namespace, resident.ids[: max(lines)].copy()))
         return found
+
+    def _check_memory_is_durable(self) -> None:
+        """What memory keeps is committed; by itself, or as a part of what took its place."""
+        ram, disk = self.machine.server.scheduler.ram, self.machine.server.disk
+        if ram is None or disk is None:
+            return
+        for entry in ram.entries:
+            line = self._line_on_medium(entry.namespace, entry.ids)
+            rows = disk.tier.index.shared_line(entry.chain)
+            if line < entry.line and rows < entry.chain.grid.floor(entry.line):
+                violated("durable", f"{entry.line} tokens in memory are not committed")
 
     def _line_on_medium(self, namespace: Namespace, ids: TokenIds) -> int:
         """How far committed state continues a prompt that begins with these ids."""

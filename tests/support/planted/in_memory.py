@@ -3,7 +3,7 @@
 # pyright: reportPrivateUsage=false
 # A fault is planted where it would be made, and that is inside.
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from anchorline.application.entry_write import Progress
 from anchorline.application.held_sections import HeldSections
 from anchorline.application.kept_blocks import KeptBlock, KeptBlocks
 from anchorline.application.kept_state import KeptState
+from anchorline.application.memory_budget import MemoryBudget
 from anchorline.application.peek import Peek, Peeked
 from anchorline.application.preparing import Preparer
 from anchorline.application.ram_entry import RamEntry
@@ -36,6 +37,7 @@ from anchorline.domain.prompt_chain import PromptChain
 from .in_reads import COST_OF_COLLISIONS, short_keys
 from .patching import (
     Planted,
+    crowded,
     no_room_to_move,
     remembering,
     replaced,
@@ -321,6 +323,19 @@ def _memory_not_foreseen() -> AbstractContextManager[None]:
     return replaced(Peek, "look", faulty)
 
 
+def _best_reason_first() -> AbstractContextManager[None]:
+    give_back = MemoryBudget._give_back
+
+    def faulty(self: MemoryBudget, reason: str, missing: Callable[[], int]) -> int:
+        caches, self._caches = self._caches, self._caches[::-1]
+        try:
+            return give_back(self, reason, missing)
+        finally:
+            self._caches = caches
+
+    return replaced(MemoryBudget, "_give_back", faulty)
+
+
 FAULTS = (
     Planted(
         "moved too late",
@@ -483,5 +498,12 @@ FAULTS = (
         "application.peek.Peek.look",
         _memory_not_foreseen,
         world=remembering,
+    ),
+    Planted(
+        "best reason first",
+        "asks for memory from the most valuable cache on",
+        "application.memory_budget.MemoryBudget._give_back",
+        _best_reason_first,
+        world=crowded,
     ),
 )

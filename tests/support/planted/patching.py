@@ -109,6 +109,12 @@ def no_room_to_move(traits: Traits) -> Traits:
     return replace(alone, ram_bytes=2400, plan=(Kind.BURST, Kind.OTHER, Kind.RETRY))
 
 
+def crowded(traits: Traits) -> Traits:
+    """The same where others take all of the machine's memory now and then."""
+    kept = replace(remembering(traits), host_bytes=1 << 19, damage=0.0, slots=1, clients=4)
+    return replace(kept, plan=(Kind.OTHER, Kind.OTHER, Kind.CHAT, Kind.OTHER, Kind.SHRINK))
+
+
 def saving_all_the_time(traits: Traits) -> Traits:
     """The same where a slow medium is written to whenever nobody asks for anything."""
     sound = replace(remembering(traits), damage=0.0, catalog_fails=False, disk=True)

@@ -103,6 +103,7 @@ SEEN: Final[dict[str, Seen]] = {
     "kept tokens not compared": Seen("fault", 8, 40),
     "no fence before rows come back": Seen("damage", 3, 16),
     "memory not foreseen": Seen("peek", 0, 11),
+    "best reason first": Seen("retention", 5, 5),
 }
 
 ESCAPED: Final[frozenset[str]] = frozenset()
