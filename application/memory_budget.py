@@ -319,7 +319,12 @@ class MemoryBudget:
             self._release_reserve(reason)
         for cache in self._caches:
             # Less may have come free than it counts, where somebody else holds the same copies.
-            while missing() > 0 and self._take(cache, missing(), reason):
+            held = cache.held() + 1
+            # One that holds no less than before has nothing more to give, whatever it says.
+            while missing() > 0 and cache.held() < held:
+                held = cache.held()
+                if not self._take(cache, missing(), reason):
+                    break
                 # Its blocks are free now; the system is to have them.
                 self._reserve.give_back()
                 self._now = self._measure()
