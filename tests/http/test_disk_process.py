@@ -549,7 +549,7 @@ def test_every_answer_between_kills_in_the_middle_of_traffic_is_what_it_has_to_b
     eager = ("--slots=2", "--disk-admit-after=1", "--disk-save-tokens-min=1")
     traffic = Traffic(talks=3)
     for count in (2, 4, 4, 5):
-        traffic.run(launcher.start(cache, *eager), count)
+        traffic.run(launcher.start(cache, "--ram-bytes-max=0", *eager), count)
 
     assert traffic.lost > 0
     assert {"none", "disk"} <= {origin(answer)[0] for _, answer in traffic.answers}
