@@ -318,11 +318,11 @@ class MemoryBudget:
         if missing() > 0:
             self._release_reserve(reason)
         for cache in self._caches:
-            # Less may have come free than it counts, where somebody else holds the same copies.
-            held = cache.held() + 1
-            # One that holds no less than before has nothing more to give, whatever it says.
-            while missing() > 0 and cache.held() < held:
-                held = cache.held()
+            # Less may have come free than it counts, where somebody else holds the same copies; and
+            # it may hold no less, where what was shared is what remains.
+            before = (missing() + 1, cache.held())
+            while missing() > 0 and (missing() < before[0] or cache.held() < before[1]):
+                before = (missing(), cache.held())
                 if not self._take(cache, missing(), reason):
                     break
                 # Its blocks are free now; the system is to have them.

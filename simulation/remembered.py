@@ -8,12 +8,14 @@ from ..application.slots import Slot
 from ..domain.namespace import Namespace
 from ..domain.prompt_chain import PromptChain
 from ..domain.tokens import TokenIds
-from .action import Kind
 from .clients import Ask
 from .machine import Machine
 from .reread import PROMISES, Standing, line_in_slots
 from .traits import PLENTY_BYTES
 from .violation import violated
+
+JUNCTIONS: Final = 4
+"""Anchors beside the newest that a slot must have room for, to keep those where prompts part."""
 
 PREFILL_TOKENS_PER_S: Final = 1000.0
 """What the checkable engine says of itself; a prefill takes no time on the world's clock."""
@@ -33,11 +35,12 @@ class Remembered:
 
     def went_on(self, ask: Ask, standing: Standing | None) -> None:
         """A request has ended; what it left, if it ended well."""
+        if not ask.kept:
+            return  # whoever asks beside a conversation costs it nothing
         talk = ask.client, ask.talk
-        if ask.kept and standing is not None:
+        if standing is not None:
             self._left[talk] = standing, self._machine.server.engine.spoils
-        elif ask.kept or ask.kind is Kind.TAG:
-            # It went on from the very end that the next turn would, and has left another one.
+        else:
             self._left.pop(talk, None)
 
     def line(self, ask: Ask, prompt: TokenIds, namespace: Namespace) -> int:
@@ -67,7 +70,10 @@ class Remembered:
         """Less than a grid step may be lost: that is read again sooner than it is kept."""
         machine, server = self._machine, self._machine.server
         ram, left = server.scheduler.ram, self._left.get((ask.client, ask.talk))
-        if ram is None or left is None or machine.traits.ram_bytes < PLENTY_BYTES:
+        # Where less than that is a conversation's own, it is found in one that parted from it: by
+        # the anchor where it did, which has to stand beside the newest.
+        few = machine.traits.anchors < machine.traits.newest + JUNCTIONS
+        if ram is None or left is None or few or machine.traits.ram_bytes < PLENTY_BYTES:
             return 0
         standing, spoils = left
         gone = ram.counts.evicted + ram.counts.demoted + ram.counts.cut

@@ -123,10 +123,7 @@ def line_in_slots(
         if not slot.idle or resident.namespace != namespace:
             continue
         highest = min(common_prefix(resident.ids, prompt), usable_line(len(prompt)))
-        lines = [anchor.line for anchor in resident.anchors]
-        if resident.end is not None:
-            lines.append(resident.end.line)
-        best = max([best, *(line - cost(slot) for line in lines if line <= highest)])
+        best = max([best, *(line - cost(slot) for line in resident.lines if line <= highest)])
     return best
 
 

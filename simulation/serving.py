@@ -156,6 +156,7 @@ class Serving:
         self._standing.clear()
         self.pump(rng, rng.choice(JOBS_SHARES), lambda: bool(answers), steps_max)
         self.one(ask, rng)
+        self.pump(rng, rng.choice(JOBS_SHARES), lambda: bool(answers))
         if len(answers) != 1:
             violated("progress", f"{len(answers)} answers came of one prewarm")
         warmed = answers[0].warmed

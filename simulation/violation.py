@@ -8,7 +8,8 @@ class Violation(AssertionError):
 
     Attributes:
         rule: which one, in a word: `state`, `gate`, `durable`, `budget`, `leak`, `progress`, `sum`,
-            `namespace`, `counter`, `reread`, `answer`, `index`, `retention`, `guard`, `fault`.
+            `namespace`, `counter`, `reread`, `answer`, `index`, `retention`, `guard`, `kept`,
+            `peek`, `fault`.
         message: what was seen.
         step: the world's step it happened in; None outside of a world.
     """

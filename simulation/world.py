@@ -47,6 +47,9 @@ KEPT_AT_ONCE: Final = (*AT_ONCE, Kind.TURN, Kind.OTHER, Kind.OTHER, Kind.CHAT, K
 JUMPS_S: Final = (-400 * 86_400.0, -86_400.0, -3_600.0, 3_600.0, 86_400.0, 400 * 86_400.0)
 FLUSHING: Final = frozenset({Kind.FLUSH, Kind.STOP, Kind.COMEBACK})
 
+READ_SOONER: Final = 4
+"""Fewer tokens are read sooner than they are brought in."""
+
 WAITS_S: Final = (1.0, 120.0, 3_600.0, 40_000.0, 4 * 86_400.0)
 
 
@@ -219,6 +222,8 @@ class World:
         report = answers[0]
         self.counts["flushed durable" if report.durable else "flushed not durable"] += 1
         sound = report.tier and not self.machine.in_trouble and self._setbacks() == before
+        # Without its end, which was given back, a slot may hold a line that no medium takes.
+        sound = sound and not self.machine.server.given_back
         left = 0 if disk is None else disk.tier.counters.evicted - evicted
         taken = sum(
             slot.idle and succession.took_place_of(slot.resident)
@@ -300,7 +305,8 @@ class World:
         self.serving.pump(rng, rng.choice(JOBS_SHARES), lambda: server.scheduler.idle)
         finished = server.finished(request)
         if finished is not None and finished.decision.quarantined == 0:
-            check_reread(finished.decision, len(ids), "it was called durable before the end")
+            promised = len(ids) if len(ids) >= READ_SOONER else 0
+            check_reread(finished.decision, promised, "it was called durable before the end")
             self.counts["came back"] += 1
 
     def _stop(self, rng: random.Random) -> None:

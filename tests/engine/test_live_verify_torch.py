@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.recording_telemetry import RecordingTelemetry
 from anchorline.adapters.memory.toy_tokenizer import ToyTokenizer
@@ -26,16 +25,17 @@ from contract.readings import some_ids
 from support import tiny_models
 from support.builders import a_prompt, a_request
 from support.sections import with_sections_of
+from support.torch_serving import SteadyEngine
 
 GRID, WINDOW = 16, 96
 HYBRIDS = ("qwen3_5_text", "olmo_hybrid", "llama")
 
 
 @cache
-def engine_of(architecture: str, dtype: str) -> TorchEngine:
+def engine_of(architecture: str, dtype: str) -> SteadyEngine:
     """Two slots, of which requests get one."""
     model = tiny_models.tiny_model(architecture, getattr(torch, dtype))
-    return TorchEngine(model, window=WINDOW, grid=GRID, slots=2)
+    return SteadyEngine(model, window=WINDOW, grid=GRID, slots=2)
 
 
 class Kept:
@@ -191,7 +191,7 @@ def test_one_bit_of_a_row_in_memory_is_found(row: int, kind: str, moved: bool) -
     assert found.row == row if kind == "bitwise_rows" else found.row <= row < found.line
 
 
-def spoil_copy(engine: TorchEngine, handle: RowsHandle, row: int) -> str:
+def spoil_copy(engine: SteadyEngine, handle: RowsHandle, row: int) -> str:
     """Turn the lowest bit of a row's first number in a copy; the view it is in."""
     copies, views = engine.copies, engine.profile.layout.views
     span = copies.rows_span(handle)

@@ -14,7 +14,6 @@ import pytest
 
 from anchorline.adapters.codec.plane_codec import PlaneCodec
 from anchorline.adapters.codec.raw_codec import RawCodec
-from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.adapters.memory.crashable_storage import CrashableStorage
 from anchorline.adapters.memory.manual_clock import ManualClock
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
@@ -41,6 +40,7 @@ from anchorline.ports.engine import DecodeInput, Engine, EngineProfile
 from anchorline.ports.gpu_state import SlotState, StateCopies
 from contract.readings import Reading, differences, prefill_to, read
 from support import tiny_models
+from support.torch_serving import SteadyEngine
 
 GRID = 16
 WINDOW = 8 * GRID
@@ -51,18 +51,18 @@ Past = tuple[tuple[int, bytes, Writer], ...]
 
 
 @functools.cache
-def engines_of(architecture: str) -> tuple[TorchEngine, TorchEngine]:
+def engines_of(architecture: str) -> tuple[SteadyEngine, SteadyEngine]:
     """The engine that serves, and the one that repeats."""
     return (
-        TorchEngine(tiny_models.tiny_model(architecture), window=WINDOW, grid=GRID),
-        TorchEngine(tiny_models.tiny_model(architecture), window=WINDOW, grid=GRID),
+        SteadyEngine(tiny_models.tiny_model(architecture), window=WINDOW, grid=GRID),
+        SteadyEngine(tiny_models.tiny_model(architecture), window=WINDOW, grid=GRID),
     )
 
 
 class Followed(Engine):
     """An engine whose states are followed by their bytes, through every tier and restart."""
 
-    def __init__(self, inner: TorchEngine, pasts: dict[bytes, Past]) -> None:
+    def __init__(self, inner: SteadyEngine, pasts: dict[bytes, Past]) -> None:
         self._inner = inner
         self._pasts = pasts
         self.past: Past = ()

@@ -140,6 +140,33 @@ def test_the_pool_is_measured_again_and_no_cache_believed() -> None:
     assert (boaster.held(), parked.held()) == (200, 100)
 
 
+def test_a_cache_is_asked_again_where_what_was_shared_is_left_to_who_remains() -> None:
+    """Less has come free than it counts then, and it holds no less alone than before."""
+
+    class Sharing(FakeCache):
+        """Two of 100 bytes that they share, and 50 of each alone."""
+
+        gone = 0
+
+        def give_back(self, wanted: int) -> int:
+            del wanted
+            self.gone += 1
+            super().give_back(50 if self.gone == 1 else 150)
+            return 150
+
+        def held(self) -> int:
+            return 100 if self.gone == 0 else super().held()
+
+    pool = Pool()
+    sharing = Sharing(pool.memory, "snapshots", 200)
+    parked = FakeCache(pool.memory, "parked", 200)
+    pool.budget.manage([sharing, parked])
+
+    pool.budget.before_prefill(290)
+
+    assert (sharing.held(), parked.held()) == (0, 200)
+
+
 def test_whether_a_prompt_can_ever_fit_is_known_before_its_response_and_gives_nothing_back() -> (
     None
 ):

@@ -1,103 +1,33 @@
 """Stored state is read into memory for a request that waits for its slot."""
 
 import itertools
-from collections.abc import Callable, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 
 from anchorline.adapters.memory.checkable_copies import CheckableCopies
 from anchorline.adapters.memory.checkable_state import Parts
 from anchorline.application.entry_write import Progress
-from anchorline.application.prefetch import Prefetch, PrefetchCounts
-from anchorline.application.ram_tier import RamTier
 from anchorline.application.read_queue import BLOCKS_AHEAD, STAGED_MODEST
-from anchorline.application.request import Decision
 from anchorline.application.restore import Restore
-from anchorline.domain.anchor import RowsHandle
 from anchorline.domain.entry import Source, Tier
 from anchorline.domain.errors import EngineError
 from anchorline.domain.taint_line import Gate
 from anchorline.simulation.box import Box
 from support.builders import a_prompt, a_request
-
-RUNS = 60
-"""Tokens of the request that keeps the slot busy."""
-
-PLENTY = 1 << 20
-
-
-def ids(start: int, count: int) -> list[int]:
-    return [(start + 7 * at + at * at) % 97 for at in range(count)]
-
-
-def prefetch_of(box: Box) -> Prefetch:
-    prefetch = box.server.scheduler.prefetch
-    assert prefetch is not None
-    return prefetch
-
-
-def counts_of(box: Box) -> PrefetchCounts:
-    return prefetch_of(box).counts
-
-
-def ram_of(box: Box) -> RamTier:
-    ram = box.server.scheduler.ram
-    assert ram is not None
-    return ram
-
-
-def stored(box: Box, *prompts: Sequence[int]) -> list[list[int]]:
-    """Conversations that are on the medium only: their tokens, up to their ends."""
-    ends: list[list[int]] = []
-    for number, prompt in enumerate(prompts):
-        request = box.server.submit(prompt, session=f"s{number}")
-        box.server.run()
-        ends.append(box.server.sequences[request].tolist())
-        assert box.flush().durable
-    box.kill()
-    return ends
-
-
-def busy(box: Box, tokens: int = RUNS) -> str:
-    """A request that runs for a while in each slot; the last one's id."""
-    requests: list[str] = []
-    for slot in box.server.scheduler.slots:
-        requests.append(box.server.submit(ids(31 + slot.index, 20), max_tokens=tokens))
-        while slot.running is None:
-            box.server.step()
-    return requests[-1]
-
-
-def pump(box: Box, until: Callable[[], bool], steps: int = RUNS - 10) -> None:
-    """Let the server and its lanes run."""
-    for _ in range(steps):
-        if until():
-            return
-        box.jobs.step()
-        box.server.step()
-    raise AssertionError("it does not come to that")
-
-
-def decision_of(box: Box, request: str) -> Decision:
-    box.server.run()
-    finished = box.server.finished(request)
-    assert finished is not None
-    return finished.decision
-
-
-def assert_nothing_is_held(box: Box) -> None:
-    """No read is under way, nothing is lent, and every copy is an entry's or a slot's."""
-    assert prefetch_of(box).fetch is None
-    assert ram_of(box).reserved() == 0
-    box.settle()  # counts the copies at each step
-    assert (box.disk.pool.lent, box.disk.tier.lent) == (0, 0)
-    assert not any(entry.lent for entry in ram_of(box).entries)
-
-
-def no_place(copies: CheckableCopies, handle: RowsHandle) -> None:
-    """Of an engine whose copies lanes cannot reach."""
+from support.reading_ahead import (
+    PLENTY,
+    RUNS,
+    assert_nothing_is_held,
+    busy,
+    counts_of,
+    decision_of,
+    ids,
+    no_place,
+    prefetch_of,
+    pump,
+    ram_of,
+    stored,
+)
 
 
 @pytest.fixture(params=["placed", "imported"])
@@ -259,20 +189,6 @@ def test_a_client_that_leaves_while_its_slot_waits_for_the_read_gives_it_up() ->
     assert_nothing_is_held(box)
 
 
-def test_an_entry_for_which_there_is_no_room_is_left_to_the_slot() -> None:
-    box = Box(ram_bytes_max=500)
-    [end] = stored(box, ids(0, 60))
-    busy(box)
-    request = box.server.submit([*end, 5])
-    pump(box, lambda: counts_of(box).refused == 1)
-
-    decision = decision_of(box, request)
-
-    assert (decision.tier, decision.cached) == (Tier.DISK, len(end))
-    assert (counts_of(box).begun, counts_of(box).arrived) == (1, 0)
-    assert_nothing_is_held(box)
-
-
 @pytest.mark.usefixtures("ways_in")
 def test_what_is_damaged_is_found_out_ahead_and_is_never_used() -> None:
     box = Box(ram_bytes_max=PLENTY)
@@ -312,58 +228,6 @@ def test_what_is_found_damaged_once_a_request_has_its_slot_is_told_to_it() -> No
     assert_nothing_is_held(box)
 
 
-def test_memory_that_is_needed_otherwise_is_given_back_at_once() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    [end] = stored(box, ids(0, 60))
-    busy(box)
-    request = box.server.submit([*end, 5])
-    pump(box, lambda: ram_of(box).reserved() > 0)
-    ram = ram_of(box)
-
-    assert ram.make_room(ram.bytes_max)
-
-    assert (counts_of(box).abandoned, ram.nbytes) == (1, 0)
-    assert decision_of(box, request).tier is Tier.DISK
-    assert_nothing_is_held(box)
-
-
-def test_a_server_that_runs_short_of_memory_gets_it_back() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    [end] = stored(box, ids(0, 60))
-    busy(box)
-    request = box.server.submit([*end, 5])
-    pump(box, lambda: ram_of(box).reserved() > 0)
-
-    assert ram_of(box).give_back(0) == 0
-    assert counts_of(box).abandoned == 0
-    ram_of(box).give_back(1)
-
-    assert (counts_of(box).abandoned, ram_of(box).reserved()) == (1, 0)
-    assert decision_of(box, request).tier is Tier.DISK
-    assert_nothing_is_held(box)
-
-
-def test_what_the_medium_has_as_well_makes_room_for_it() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    first, second = stored(box, ids(0, 60), ids(40, 60))
-    one = 80 * box.server.engine.profile.layout.row_bytes
-    box.ram_bytes_max = one + one // 2
-    box.kill()
-    box.server.ask([*first, 5])
-    box.flush()
-    (slot,) = box.server.scheduler.slots
-    displaced = slot.resident.length
-    busy(box, tokens=120)
-    pump(box, lambda: slot.resident.length > displaced, steps=100)
-    before = ram_of(box).counts.evicted
-    request = box.server.submit([*second, 5])
-    pump(box, lambda: counts_of(box).arrived == 1)
-
-    assert ram_of(box).counts.evicted > before
-    assert [entry.line for entry in ram_of(box).entries] == [len(second)]
-    assert decision_of(box, request).tier is Tier.RAM
-
-
 def test_it_takes_a_tenth_of_the_time_of_a_server_that_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -391,49 +255,6 @@ def test_it_takes_a_tenth_of_the_time_of_a_server_that_is_busy(
     assert decision_of(box, request).cached == len(end), "and all of it where nothing else runs"
 
 
-def test_rows_that_memory_has_already_are_shared_and_not_read() -> None:
-    box = Box(ram_bytes_max=PLENTY, slots=1)
-    head = ids(0, 64)
-    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
-    box.server.ask([*first, 5])  # resumed above the head: its rows are clean up to there
-    whole = box.disk.tier.counters.bytes_read
-    busy(box)  # displaces it into memory
-    request = box.server.submit([*second, 5])
-    pump(box, lambda: counts_of(box).arrived == 1)
-    entries = ram_of(box).entries
-    shared = set(entries[0].blocks) & set(entries[1].blocks)
-
-    assert counts_of(box).bytes_read < whole / 2
-    assert [block.span.end for block in sorted(shared, key=lambda one: one.span.end)] == [
-        *range(8, 65, 8)
-    ]
-    assert decision_of(box, request).cached == len(second)
-
-
-def test_rows_in_memory_that_are_others_than_those_on_the_medium_are_not_shared() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    head = ids(0, 64)
-    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
-    box.server.ask([*first, 5])
-    busy(box)
-    (entry,) = ram_of(box).entries
-    wrong = entry.blocks[3]
-    pump(box, lambda: wrong.handle is not None)
-    assert wrong.handle is not None
-    box.server.engine.copies.import_rows(wrong.handle, other_rows(box, len(wrong.span)))
-    request = box.server.submit([*second, 5])
-    pump(box, lambda: counts_of(box).arrived == 1)
-    shared = set(ram_of(box).entries[0].blocks) & set(ram_of(box).entries[1].blocks)
-
-    assert sorted(block.span.end for block in shared) == [8, 16, 24]
-    box.server.cancel(request)
-
-
-def other_rows(box: Box, count: int) -> dict[str, npt.NDArray[np.uint8]]:
-    views = box.server.engine.profile.layout.views
-    return {view.name: np.full(count * view.row_bytes, 7, np.uint8) for view in views}
-
-
 def test_a_fault_of_the_server_ends_it_too() -> None:
     box = Box(ram_bytes_max=PLENTY)
     [end] = stored(box, ids(0, 60))
@@ -451,77 +272,6 @@ def test_a_fault_of_the_server_ends_it_too() -> None:
     assert_nothing_is_held(box)
 
 
-def test_what_a_queued_request_has_in_memory_does_not_leave_for_another_ones_read() -> None:
-    box = Box()
-    first, second = stored(box, ids(0, 60), ids(40, 60))
-    one = 72 * box.server.engine.profile.layout.row_bytes
-    box.ram_bytes_max = one + one // 2
-    box.kill()
-    box.server.ask([*first, 5])
-    kept = box.server.scheduler.slots[0].resident.ids.tolist()
-    box.flush()
-    busy(box)
-    box.server.step()
-    assert len(ram_of(box).entries) == 1, "what stood in the slot is kept"
-    requests = [box.server.submit([*kept, 5]), box.server.submit([*second, 5])]
-    pump(box, lambda: counts_of(box).refused == 1)
-
-    decisions = [decision_of(box, request) for request in requests]
-
-    assert [decision.tier for decision in decisions] == [Tier.RAM, Tier.DISK]
-
-
-def test_what_was_read_leaves_memory_without_being_written_again() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    [end] = stored(box, ids(0, 60))
-    busy(box)
-    request = box.server.submit([*end[:52], 96])  # resumes below the entry's end
-    pump(box, lambda: counts_of(box).arrived == 1)
-    box.server.cancel(request)
-    ram = ram_of(box)
-    (entry,) = ram.entries
-
-    assert entry.line == 48
-    assert ram.is_safe(entry)
-    assert ram.unsafe_victims(ram.bytes_max) == []
-
-
-def test_room_that_a_running_request_will_need_for_what_it_displaces_is_left_to_it() -> None:
-    box = Box(evicted_tokens_min=1000)
-    [end] = stored(box, ids(0, 60))
-    one = 80 * box.server.engine.profile.layout.row_bytes
-    box.ram_bytes_max = one + one // 4
-    box.kill()
-    box.server.ask(ids(50, 60))  # nobody has written it anywhere
-    displaced = box.server.scheduler.slots[0].resident.ids.tolist()
-    busy(box)
-    ram = ram_of(box)
-    assert ram.free() > len(end) * ram.blocks.row_bytes, "hardly anything was copied yet"
-    request = box.server.submit([*end, 5])
-    pump(box, lambda: counts_of(box).refused == 1)
-
-    assert decision_of(box, request).tier is Tier.DISK
-    assert box.server.ask([*displaced, 5]).decision.cached == len(displaced)
-
-
-def test_what_memory_alone_has_does_not_leave_for_it() -> None:
-    box = Box(evicted_tokens_min=1000)
-    [end] = stored(box, ids(0, 60))
-    one = 80 * box.server.engine.profile.layout.row_bytes
-    box.ram_bytes_max = one + one // 4
-    box.kill()
-    box.server.ask(ids(50, 40))  # nobody has written it anywhere
-    (slot,) = box.server.scheduler.slots
-    displaced = slot.resident.ids.tolist()
-    busy(box)
-    pump(box, lambda: slot.resident.length > len(displaced))
-    request = box.server.submit([*end, 5])
-    pump(box, lambda: counts_of(box).refused == 1)
-
-    assert decision_of(box, request).tier is Tier.DISK
-    assert box.server.ask([*displaced, 5]).decision.cached == len(displaced)
-
-
 def test_a_gate_is_told_as_the_medium_would_have_told_it() -> None:
     box = Box(ram_bytes_max=PLENTY)
     request = box.server.submit(ids(0, 30), max_tokens=12)
@@ -537,23 +287,6 @@ def test_a_gate_is_told_as_the_medium_would_have_told_it() -> None:
 
     assert (decision.cached, decision.gate) == (88, Gate.PRESERVED), "an answer stands below"
     assert clean == [8, 16, 24]
-
-
-def test_rows_that_were_shared_and_are_gone_are_read_from_the_medium_after_all() -> None:
-    box = Box(ram_bytes_max=PLENTY)
-    head = ids(0, 64)
-    first, second = stored(box, [*head, *ids(50, 20)], [*head, *ids(80, 20)])
-    box.server.ask([*first, 5])
-    busy(box)  # displaces it into memory, but most of its rows stand in the slot still
-    request = box.server.submit([*second, 5])
-    pump(box, lambda: ram_of(box).reserved() > 0)
-    box.server.engine.fail_next_forward(after=0)  # what stands in the slot is of nothing now
-
-    decision = decision_of(box, request)
-
-    assert (decision.tier, decision.cached) == (Tier.DISK, len(second))
-    assert (counts_of(box).begun, counts_of(box).arrived) == (1, 0)
-    assert_nothing_is_held(box)
 
 
 def test_nothing_is_read_on_while_what_has_arrived_is_brought_into_a_slot() -> None:
