@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ..domain.anchor import Anchor, AnchorKind
+from ..domain.anchor import Anchor
 from ..domain.end import End
 from ..domain.entry import Role
-from ..domain.entry_succession import ANCHORS_SAVED
 from ..domain.grid import Grid
 from ..domain.prompt_chain import PromptChain
 from ..domain.write_guard import WriteCause
@@ -77,14 +76,14 @@ class Conversations:
         line = resident.highest
         if line == 0:
             return False
-        return self._lacks(self._chain(resident, line), resident.end)
+        return self._lacks(self._chain(resident, line), resident.lasting.end)
 
     def is_dirty_entry(self, entry: RamEntry) -> bool:
         """Whether memory has something that can be resumed and that the medium does not hold."""
         stored = None if entry.stored is None else self._tier.index.entry(entry.stored)
         if stored is not None and any(anchor.line == entry.line for anchor in stored.anchors):
             return False
-        return self._lacks(entry.chain, entry.state.end)
+        return self._lacks(entry.chain, entry.state.lasting(self._grid).end)
 
     def _lacks(self, chain: PromptChain, end: End | None) -> bool:
         """Whether the medium lacks the conversation of a chain's tokens, or its end."""
@@ -95,7 +94,7 @@ class Conversations:
         # Damage may have cut the entry of these very tokens back to a lower line.
         if stored is None or stored.anchors[-1].line < line:
             return True
-        return end is not None and end.line == line and stored.end is None
+        return end is not None and stored.end is None
 
     def save(
         self, slot: int, resident: ResidentPrefix, session: str | None, cause: WriteCause
@@ -108,9 +107,9 @@ class Conversations:
         """
         if not self.is_dirty(resident):
             return None
-        line = resident.highest
+        line, lasting = resident.highest, resident.lasting
         chain = self._chain(resident, line)
-        under_way = self._under_way(self._writes.of_slot(slot), chain, resident.end)
+        under_way = self._under_way(self._writes.of_slot(slot), chain, lasting.end)
         if under_way is not None:
             return under_way
         if not self._may_write(cause, chain):
@@ -123,14 +122,9 @@ class Conversations:
             ids=resident.ids[:line].copy(),
             key_ids=resident.key_ids[:line].copy(),
             taint=min(resident.taint.line, line),
-            end=resident.end,
+            end=lasting.end,
         )
-        anchors = [anchor for anchor in resident.anchors if anchor.line <= line][-ANCHORS_SAVED:]
-        end = resident.end_anchor
-        # One below a higher anchor, as a prefill that was cancelled leaves it, ends no block.
-        if end is not None and end.line == line:
-            anchors = [*(anchor for anchor in anchors if anchor.line < end.line), end]
-        work = self._start_write(slot, snapshot, chain, anchors)
+        work = self._start_write(slot, snapshot, chain, lasting.anchors)
         write = Write(slot, work, ready=True)
         self._writes.add(write)
         return write
@@ -139,14 +133,8 @@ class Conversations:
         """Begin to write what memory keeps; see `save`. The entry is lent until it is copied."""
         if not self.is_dirty_entry(entry):
             return None
-        chain, state = entry.chain, entry.state
-        ends = [anchor for anchor in state.anchors if anchor.kind is AnchorKind.END]
-        last = [anchor for anchor in ends if anchor.line == entry.line]
-        end = state.end if state.end is not None and state.end.line == entry.line else None
-        if last and end is None:
-            # An earlier generation's: what came after it was given up.
-            end = End(entry.line, regions=state.regions)
-        under_way = self._under_way(self._writes.of_slot(NO_SLOT), chain, end)
+        chain, state, lasting = entry.chain, entry.state, entry.state.lasting(self._grid)
+        under_way = self._under_way(self._writes.of_slot(NO_SLOT), chain, lasting.end)
         if under_way is not None:
             return under_way
         if not self._may_write(cause, chain):
@@ -159,14 +147,10 @@ class Conversations:
             ids=state.ids,
             key_ids=state.key_ids,
             taint=state.taint,
-            end=end,
+            end=lasting.end,
         )
-        grid = [anchor for anchor in state.anchors if anchor.kind is AnchorKind.GRID]
-        anchors = [
-            anchor for anchor in grid[-ANCHORS_SAVED:] if not last or anchor.line < entry.line
-        ]
         write = Write(
-            NO_SLOT, self._write_kept(entry, snapshot, chain, [*anchors, *last]), ready=True
+            NO_SLOT, self._write_kept(entry, snapshot, chain, lasting.anchors), ready=True
         )
         entry.lent += 1
         write.entry = entry

@@ -223,8 +223,8 @@ class Flush:
             return
         keys, tier = resident.key_ids[:line].copy(), self._disk.tier
         key = PromptChain(keys, resident.namespace, tier.profile.grid).key(line)
-        ends = resident.end is not None and resident.end.line == line
-        wanted = _Wanted(entry_id(Role.CONVERSATION, tier.fingerprint, key), line, ends)
+        own = entry_id(Role.CONVERSATION, tier.fingerprint, key)
+        wanted = _Wanted(own, line, ends=resident.lasting.end is not None)
         write = self._disk.conversations.save(slot.index, resident, slot.session, WriteCause.STOP)
         self._turns[slot.index] = _Turn(
             wanted,
@@ -244,7 +244,7 @@ class Flush:
             # It was read from there, and is a part of what stands there.
             self._kept[entry.stored] = _Wanted(entry.stored, entry.line, ends=False)
             return
-        ends = entry.state.end is not None and entry.state.end.line == entry.line
+        ends = entry.state.lasting(tier.profile.grid).end is not None
         own = entry_id(Role.CONVERSATION, tier.fingerprint, entry.chain.key(entry.line))
         self._kept[own] = _Wanted(own, entry.line, ends)
         write = self._disk.conversations.save_entry(entry, WriteCause.STOP)

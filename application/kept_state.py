@@ -1,10 +1,12 @@
 """A state as values: what a slot hands over when it loses it, and takes when it gets it back."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from ..domain.anchor import Anchor
+from ..domain.anchor import Anchor, AnchorKind
 from ..domain.end import End
-from ..domain.grid import Span
+from ..domain.entry_succession import ANCHORS_SAVED
+from ..domain.grid import Grid, Span
 from ..domain.namespace import Namespace
 from ..domain.offers import Offer
 from ..domain.tokens import TokenIds
@@ -48,6 +50,50 @@ class AdoptedState:
 
 
 @dataclass(frozen=True, slots=True)
+class Lasting:
+    """What a medium keeps of a state: the newest grid anchors, and one end, at its highest line.
+
+    Attributes:
+        anchors: ascending by line.
+        end: what is known of the highest one, if that is no grid anchor.
+    """
+
+    anchors: tuple[Anchor, ...]
+    end: End | None
+
+
+def lasting(
+    anchors: Sequence[Anchor], end: End | None, regions: Sequence[Span], grid: Grid
+) -> Lasting:
+    """What a medium is to keep of a state.
+
+    Its highest line is kept whatever stands there: an anchor off the grid is stored as an end. One
+    is, for example, where a generation ended before the last, whose end was given up since.
+
+    Args:
+        anchors: all that the state has, the end's included.
+        end: of the last generation.
+        regions: the spans that generations wrote.
+    """
+    if not anchors:
+        return Lasting((), None)
+    # Two may stand at one line: then the end has what the other has, and more.
+    top = max(anchors, key=lambda anchor: (anchor.line, anchor.kind is AnchorKind.END))
+    line = top.line
+    on_grid = sorted(
+        (one for one in anchors if one.kind is AnchorKind.GRID and grid.has(one.line)),
+        key=lambda anchor: anchor.line,
+    )
+    if top.kind is AnchorKind.GRID and grid.has(line):
+        return Lasting(tuple(on_grid[-ANCHORS_SAVED:]), None)
+    if end is None or end.line != line:
+        end = End(line, regions=tuple(span for span in regions if span.end <= line))
+    # The newest of all are chosen first: an end on a grid line takes the place of one.
+    below = (one for one in on_grid[-ANCHORS_SAVED:] if one.line < line)
+    return Lasting((*below, replace(top, kind=AnchorKind.END)), end)
+
+
+@dataclass(frozen=True, slots=True)
 class KeptState:
     """A conversation apart from its rows.
 
@@ -71,6 +117,10 @@ class KeptState:
     @property
     def line(self) -> int:
         return len(self.ids)
+
+    def lasting(self, grid: Grid) -> Lasting:
+        """What a medium keeps of it."""
+        return lasting(self.anchors, self.end, self.regions, grid)
 
     def below(self, line: int) -> "KeptState":
         """Its part up to a line, at which it has an anchor."""

@@ -32,7 +32,7 @@ from ..domain.tokens import TokenIds, common_prefix
 from ..ports.engine import EngineProfile
 from ..ports.gpu_state import GpuState
 from .held_sections import HeldSections
-from .kept_state import AdoptedState, KeptState, Survey
+from .kept_state import AdoptedState, KeptState, Lasting, Survey, lasting
 from .live_verify_seals import Seals
 
 KEPT_ANCHORS_MAX: Final = 12
@@ -143,6 +143,11 @@ class ResidentPrefix:
     def resumable(self) -> tuple[Anchor, ...]:
         """All anchors: those beside the end's ascending, and then the end's."""
         return self._all_anchors()
+
+    @property
+    def lasting(self) -> Lasting:
+        """What a medium keeps of it."""
+        return lasting(self._all_anchors(), self._end, self._regions, self._grid)
 
     @property
     def key_ids(self) -> TokenIds:
