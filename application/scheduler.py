@@ -1,10 +1,9 @@
-"""The scheduler: one prefill chunk, or one decode step over the slots, per step.
+"""The scheduler: brings requests into slots, and what runs there forward, a piece per step.
 
 Nothing else touches the engine. All methods are called on one thread, the engine's; in tests that
 is the test.
 """
 
-import enum
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,11 +17,9 @@ from ..domain.errors import (
     QueueFull,
     StateError,
 )
-from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.offers import COLD, Offer
 from ..domain.prefill_rate import PrefillRate
-from ..domain.sampling import Logits
 from ..domain.taint_line import Gate
 from ..ports.clock import Clock
 from ..ports.engine import Engine
@@ -34,6 +31,7 @@ from .disk_service import DiskService
 from .durability import FlushReport
 from .endings import Endings
 from .figures import cache_stats, ram_entries, resident_entries
+from .forwards import Forwards
 from .generation import Generation
 from .held_sections import HeldSections
 from .kept_seals import KeptSeals
@@ -59,13 +57,6 @@ RETRY_AFTER_S: Final = 5
 
 DRAIN_RETRY_AFTER_S: Final = 30
 """What a client is told when the server stops."""
-
-
-class _Turn(enum.Enum):
-    """Whose step comes next when both kinds of work are there."""
-
-    PREFILL = "prefill"
-    DECODE = "decode"
 
 
 class Scheduler:
@@ -120,9 +111,7 @@ class Scheduler:
         self._queue: deque[tuple[GenerationRequest, EventSink]] = deque()
         self._rate = PrefillRate(engine.profile.prefill_tokens_per_s)
         self._recorder = Recorder(telemetry, engine.profile.model, memory)
-        self._turn = _Turn.PREFILL
         self._responses = responses if limits.cache_enabled else None
-        self._steps = 0
         self._draining = False
         self._prefetch = (
             Prefetch(engine, self._disk, self._ram, self._slots, self._rate.seconds, clock)
@@ -150,6 +139,16 @@ class Scheduler:
             self._recorder,
             clock,
             self._ended,
+        )
+        self._forwards = Forwards(
+            engine,
+            self._disk,
+            self._ram,
+            pools,
+            self._rate,
+            clock,
+            self._recorder,
+            self._endings,
         )
         self._beside = Beside(
             engine,
@@ -267,19 +266,10 @@ class Scheduler:
         return self._beside.step(waiting, worked=worked, running=bool(self._running()))
 
     def _step_requests(self) -> bool:
-        """A piece of preparation, a prefill chunk, or a token of every decoding slot."""
-        running = [(slot, slot.running) for slot in self._slots.all if slot.running is not None]
-        prefills = [slot for slot, generation in running if generation.prefilling]
-        decodes = [slot for slot, generation in running if not generation.prefilling]
+        """A piece of preparation, and one of the forwards."""
+        running = self._running()
         prepared = self._prepare(wait=not running)
-        if prefills and (not decodes or self._turn is _Turn.PREFILL):
-            self._turn = _Turn.DECODE
-            # In turn: a short prompt does not wait for a long one to end.
-            self._prefill(min(prefills, key=lambda slot: slot.stepped))
-        elif decodes:
-            self._turn = _Turn.PREFILL
-            self._decode(decodes)
-        return prepared or bool(running)
+        return self._forwards.step(running) or prepared
 
     def _prepare(self, *, wait: bool) -> bool:
         """One piece of what keeps requests from their prefill; whether any waits."""
@@ -482,71 +472,6 @@ class Scheduler:
             slot.resident.begin(request.prompt, request.namespace, COLD)
             return cold_decision(decision, request.prompt, str(error))
         return decision
-
-    def _prefill(self, slot: Slot) -> None:
-        generation = slot.running
-        assert generation is not None
-        self._steps += 1
-        slot.stepped = self._steps
-        span, chunk = generation.next_chunk()
-        self._vacate(slot, span)
-        if self._pools is not None:
-            self._pools.forwarding(span.end)
-        began_s = self._clock.monotonic()
-        try:
-            logits = self._engine.prefill(slot.index, chunk)
-            now_s = self._clock.monotonic()
-            if self._pools is not None:
-                self._pools.forwarded()
-            slot.resident.advanced(span, generation.request.prompt)
-            if self._disk is not None and self._engine.profile.grid.has(span.end):
-                self._disk.heads.anchored(slot.index, slot.resident.anchors[-1])
-            generation.chunk_done(span, logits, now_s)
-        except EngineError as error:
-            self._endings.fail(slot, error)
-            return
-        if len(span) == self._engine.profile.grid.step:
-            # Short chunks say little about the rate: their fixed costs weigh too much.
-            self._rate.observe(span.start, len(span), now_s - began_s)
-        if self._disk is not None and not generation.prefilling:
-            self._disk.heads.prefilled(slot.index)
-        self._after(slot, generation)
-
-    def _decode(self, slots: Sequence[Slot]) -> None:
-        for slot in slots:
-            self._vacate(slot, Span(slot.resident.length, slot.resident.length + 1))
-        generations = [slot.running for slot in slots if slot.running is not None]
-        inputs = [generation.next_input() for generation in generations]
-        try:
-            outputs = self._engine.decode(inputs)
-        except EngineError as error:
-            for slot in slots:
-                self._endings.fail(slot, error)
-            return
-        now_s = self._clock.monotonic()
-        for slot, generation, logits in zip(slots, generations, outputs, strict=True):
-            self._token_done(slot, generation, logits, now_s)
-
-    def _token_done(self, slot: Slot, generation: Generation, logits: Logits, now_s: float) -> None:
-        previous_s = generation.marks.last_token_s
-        slot.resident.decoded(generation.next_input().token)
-        try:
-            generation.token_done(logits, now_s)
-        except EngineError as error:
-            self._endings.fail(slot, error)
-            return
-        if previous_s is not None:
-            self._recorder.token(now_s - previous_s)
-        self._after(slot, generation)
-
-    def _after(self, slot: Slot, generation: Generation) -> None:
-        if generation.finished:
-            self._endings.close(slot, generation)
-
-    def _vacate(self, slot: Slot, span: Span) -> None:
-        """Rows are about to be written: what is kept of those that stand there is moved first."""
-        if self._ram is not None:
-            self._ram.blocks.vacate(slot.index, span.start, span.end)
 
     def _ended(self) -> None:
         """A request runs no more."""

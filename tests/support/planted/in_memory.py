@@ -13,6 +13,7 @@ from anchorline.application import ram_tier
 from anchorline.application.displacing import Displacing
 from anchorline.application.endings import Endings
 from anchorline.application.entry_write import Progress
+from anchorline.application.forwards import Forwards
 from anchorline.application.held_sections import HeldSections
 from anchorline.application.kept_blocks import KeptBlock, KeptBlocks
 from anchorline.application.kept_state import KeptState
@@ -24,7 +25,6 @@ from anchorline.application.ram_restore import RamRestore
 from anchorline.application.ram_tier import RamTier
 from anchorline.application.request import GenerationRequest
 from anchorline.application.resident_prefix import ResidentPrefix
-from anchorline.application.scheduler import Scheduler
 from anchorline.application.slots import Preparation, Slot
 from anchorline.application.writes import Write, Writes
 from anchorline.domain.anchor import SectionsHandle
@@ -48,34 +48,34 @@ from .patching import (
 
 
 def _moved_too_late() -> AbstractContextManager[None]:
-    prefill, vacate = Scheduler._prefill, Scheduler._vacate
+    prefill, vacate = Forwards._prefill, Forwards._vacate
 
-    def faulty(self: Scheduler, slot: Slot) -> None:
+    def faulty(self: Forwards, slot: Slot) -> None:
         late: list[tuple[Slot, Span]] = []
 
-        def later(scheduler: Scheduler, which: Slot, span: Span) -> None:
-            del scheduler
+        def later(forwards: Forwards, which: Slot, span: Span) -> None:
+            del forwards
             late.append((which, span))
 
-        with replaced(Scheduler, "_vacate", later):
+        with replaced(Forwards, "_vacate", later):
             prefill(self, slot)
         for which, span in late:
             vacate(self, which, span)
 
-    return replaced(Scheduler, "_prefill", faulty)
+    return replaced(Forwards, "_prefill", faulty)
 
 
 def _written_on_over_what_is_kept() -> AbstractContextManager[None]:
-    decode = Scheduler._decode
+    decode = Forwards._decode
 
-    def nothing(self: Scheduler, slot: Slot, span: Span) -> None:
+    def nothing(self: Forwards, slot: Slot, span: Span) -> None:
         del self, slot, span
 
-    def faulty(self: Scheduler, slots: Sequence[Slot]) -> None:
-        with replaced(Scheduler, "_vacate", nothing):
+    def faulty(self: Forwards, slots: Sequence[Slot]) -> None:
+        with replaced(Forwards, "_vacate", nothing):
             decode(self, slots)
 
-    return replaced(Scheduler, "_decode", faulty)
+    return replaced(Forwards, "_decode", faulty)
 
 
 def _kept_with_another_taint() -> AbstractContextManager[None]:
@@ -340,14 +340,14 @@ FAULTS = (
     Planted(
         "moved too late",
         "moves what stands in a prefill's way when the chunk has run",
-        "application.scheduler.Scheduler._prefill",
+        "application.forwards.Forwards._prefill",
         _moved_too_late,
         world=remembering,
     ),
     Planted(
         "written on over what is kept",
         "shares a conversation's last block with the slot, which goes on to write there",
-        "application.scheduler.Scheduler._decode",
+        "application.forwards.Forwards._decode",
         _written_on_over_what_is_kept,
         world=remembering,
     ),

@@ -10,9 +10,9 @@ from anchorline.adapters.memory.checkable_copies import CheckableCopies, Section
 from anchorline.adapters.memory.checkable_state import CheckableState, Parts, layout_of
 from anchorline.application import resident_prefix
 from anchorline.application.endings import Endings
+from anchorline.application.forwards import Forwards
 from anchorline.application.generation import Generation
 from anchorline.application.resident_prefix import ResidentPrefix, Survey
-from anchorline.application.scheduler import Scheduler
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor import Anchor, AnchorKind, SectionsHandle
 from anchorline.domain.end import End
@@ -38,9 +38,9 @@ def _tokens_not_compared() -> AbstractContextManager[None]:
 
 
 def _anchor_before_forward() -> AbstractContextManager[None]:
-    prefill = Scheduler._prefill
+    prefill = Forwards._prefill
 
-    def faulty(self: Scheduler, slot: Slot) -> None:
+    def faulty(self: Forwards, slot: Slot) -> None:
         assert slot.running is not None
         span, _ = slot.running.next_chunk()
         resident, held = slot.resident, slot.resident._sections
@@ -53,7 +53,7 @@ def _anchor_before_forward() -> AbstractContextManager[None]:
         held.release(taken.handle)
         resident._anchors[span.end] = Anchor(span.end, AnchorKind.GRID, early)
 
-    return replaced(Scheduler, "_prefill", faulty)
+    return replaced(Forwards, "_prefill", faulty)
 
 
 def _failed_forward_kept() -> AbstractContextManager[None]:
@@ -67,9 +67,9 @@ def _failed_forward_kept() -> AbstractContextManager[None]:
 
 
 def _one_slot_of_a_batch_fails() -> AbstractContextManager[None]:
-    decode = Scheduler._decode
+    decode = Forwards._decode
 
-    def faulty(self: Scheduler, slots: Sequence[Slot]) -> None:
+    def faulty(self: Forwards, slots: Sequence[Slot]) -> None:
         fail = Endings.fail
         failed: list[Slot] = []
 
@@ -81,7 +81,7 @@ def _one_slot_of_a_batch_fails() -> AbstractContextManager[None]:
         with replaced(Endings, "fail", fail_once):
             decode(self, slots)
 
-    return replaced(Scheduler, "_decode", faulty)
+    return replaced(Forwards, "_decode", faulty)
 
 
 def _sections_aliased() -> AbstractContextManager[None]:
@@ -246,7 +246,7 @@ FAULTS = (
     Planted(
         "anchor before the forward",
         "publishes a line's anchor when its chunk is handed out, not when it has run",
-        "application.scheduler.Scheduler._prefill",
+        "application.forwards.Forwards._prefill",
         _anchor_before_forward,
     ),
     Planted(
@@ -258,7 +258,7 @@ FAULTS = (
     Planted(
         "one slot of a failed batch",
         "takes a batch that failed for a failure of its first sequence",
-        "application.scheduler.Scheduler._decode",
+        "application.forwards.Forwards._decode",
         _one_slot_of_a_batch_fails,
         world=many_slots,
     ),
