@@ -64,7 +64,7 @@ def _prove_model(name: str, flags: Flags, config: Path | None) -> str:
 
 def _verify(flags: Flags, config: Path | None, repair: bool, progress: Counted) -> "VerifyReport":
     settings = load(flags, environ=os.environ, config=config)
-    from .container import verify_store  # noqa: PLC0415
+    from .container_disk import verify_store  # noqa: PLC0415
 
     return verify_store(settings, repair, progress)
 

@@ -10,7 +10,8 @@ from anchorline.adapters.gpu.model_store import ModelStore
 from anchorline.application.admission import Admission
 from anchorline.application.durability import FlushReport
 from anchorline.application.scheduler import Scheduler
-from anchorline.container import MaybeDisk, Server, build
+from anchorline.container import Server, build
+from anchorline.container_disk import MaybeDisk
 from anchorline.settings import ServeSettings
 
 CLOSE_S = 60.0

@@ -34,7 +34,7 @@ from anchorline.application.read_queue import ReadLanes
 from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.restore import Expected, Restore
 from anchorline.application.restore_target import SlotTarget
-from anchorline.container import STAGING_BUFFERS
+from anchorline.container_disk import STAGING_BUFFERS
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Ages, Shares
 from anchorline.domain.end import End
