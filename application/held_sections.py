@@ -70,6 +70,10 @@ class HeldSections:
         """Bytes of those copies that no other entry holds, for one that holds them all."""
         return self._nbytes * sum(self._entries.get(handle) == 1 for handle in handles)
 
+    def holders(self, handle: SectionsHandle) -> int:
+        """How many entries hold a copy."""
+        return self._entries.get(handle, 0)
+
     def _is_alone(self, handle: SectionsHandle) -> bool:
         return self._slots.get(handle) == 1 and handle not in self._entries
 

@@ -26,6 +26,7 @@ from .held_sections import HeldSections
 from .kept_blocks import KeptBlock, KeptBlocks
 from .kept_seals import KeptSeals
 from .kept_state import KeptState
+from .leaving import Leaving, Order
 from .ram_entry import RamEntry, is_part_of
 from .resident_prefix import ResidentPrefix
 
@@ -355,14 +356,7 @@ class RamTier:
             self.give_way()
         if self.free() < nbytes and nbytes > self.room():
             return False
-        while self.free() < nbytes:
-            victim = self._next_victim()
-            if victim is None:
-                return False
-            self._inflation = max(self._inflation, victim.credit)
-            self.drop(victim)
-            self.counts.evicted += 1
-        return True
+        return self.free() >= nbytes or self._evict(nbytes)
 
     def bytes_of(self, resident: ResidentPrefix, rows: int) -> int:
         """Bytes of so many rows of a slot's conversation, and of all anchors that would be kept."""
@@ -470,12 +464,38 @@ class RamTier:
             idle, key=lambda one: leaves_first(self._holding(one), self._retention, now_s)
         )
 
-    def _next_victim(self) -> RamEntry | None:
-        """The entry worth least, of those with which anything comes free."""
-        for entry in self._by_retention():
-            if self.bytes_alone(entry):
-                return entry
-        return next(iter(self._by_retention()), None)
+    def _evict(self, nbytes: int) -> bool:
+        """Give entries up until so many bytes are free; whether they are.
+
+        First those with which anything comes free.
+        """
+        leaving = self._leaving()
+        while self.free() < nbytes:
+            victim = leaving.next()
+            if victim is None:
+                return False
+            self._inflation = max(self._inflation, victim.credit)
+            shared = self._shared_by_two(victim)
+            self.drop(victim)
+            self.counts.evicted += 1
+            if shared:
+                leaving = self._leaving()  # another holds alone now what both held
+        return True
+
+    def _leaving(self) -> Leaving:
+        now_s = self._clock.monotonic()
+
+        def order(entry: RamEntry) -> Order:
+            holding = self._holding(entry)
+            return not holding.alone_bytes, *leaves_first(holding, self._retention, now_s)
+
+        return Leaving([one for one in self._entries.values() if not one.lent], order)
+
+    def _shared_by_two(self, entry: RamEntry) -> bool:
+        """Whether just one other entry needs some of what this one does."""
+        return any(block.needed == 2 for block in entry.blocks) or any(
+            self._sections.holders(anchor.handle) == 2 for anchor in entry.state.anchors
+        )
 
     def _holding(self, entry: RamEntry) -> RamHolding:
         return RamHolding(

@@ -33,6 +33,7 @@ from anchorline.domain.errors import AnchorlineError
 from anchorline.domain.grid import Span
 from anchorline.domain.prompt import Prompt
 from anchorline.domain.prompt_chain import PromptChain
+from anchorline.domain.ram_retention import RamHolding, Retention, leaves_first
 
 from .in_reads import COST_OF_COLLISIONS, short_keys
 from .patching import (
@@ -146,12 +147,10 @@ def _consumed_by_its_reader() -> AbstractContextManager[None]:
 
 
 def _best_leaves_first() -> AbstractContextManager[None]:
-    by_retention = RamTier._by_retention
+    def faulty(holding: RamHolding, policy: Retention, now_s: float) -> tuple[float, ...]:
+        return tuple(-float(part) for part in leaves_first(holding, policy, now_s))
 
-    def faulty(self: RamTier) -> list[RamEntry]:
-        return by_retention(self)[::-1]
-
-    return replaced(RamTier, "_by_retention", faulty)
+    return replaced(ram_tier, "leaves_first", faulty)
 
 
 def _anchor_released_by_its_slot() -> AbstractContextManager[None]:
@@ -396,7 +395,7 @@ FAULTS = (
     Planted(
         "best leaves first",
         "sorts the entries by what they are worth, and takes the wrong end",
-        "application.ram_tier.RamTier._by_retention",
+        "application.ram_tier.leaves_first",
         _best_leaves_first,
         world=short_of_memory,
     ),
