@@ -86,6 +86,12 @@ class MemoryWatch:
         """Something is about to happen that may move what is kept."""
         self._copied.clear()
         self._before = MemoryState.of(self._ram, judged=self._may_be_short)
+        # Written before: what the medium then gives up for others is gone by its own rules.
+        self._tried |= {
+            entry.id
+            for entry in self._ram.entries
+            if entry.id not in self._tried and self._ram.is_safe(entry)
+        }
         self._given_back = self.given_back
         self._asked.clear()
         self._skips = self._telemetry.counted_in_all(WRITES_SKIPPED)

@@ -52,6 +52,8 @@ class Remembered:
         server, ram = self._machine.server, self._machine.server.scheduler.ram
         if ram is None:
             return 0
+        if ram.bytes_max < PLENTY_BYTES:
+            self.forget()  # others have taken it: whoever loses a slot now may not be kept
         chain = PromptChain(prompt, namespace, server.engine.profile.grid)
         ways = ram.ways(server.request(prompt.tolist()).prompt, chain, counts=False)
         kept = max((way.anchor.line for way in ways), default=0)
@@ -73,7 +75,7 @@ class Remembered:
         # Where less than that is a conversation's own, it is found in one that parted from it: by
         # the anchor where it did, which has to stand beside the newest.
         few = machine.traits.anchors < machine.traits.newest + JUNCTIONS
-        if ram is None or left is None or few or machine.traits.ram_bytes < PLENTY_BYTES:
+        if ram is None or left is None or few:
             return 0
         standing, spoils = left
         gone = ram.counts.evicted + ram.counts.demoted + ram.counts.cut
