@@ -143,7 +143,8 @@ class Restore:
         self._target.begin(self._line, self._continuation.line, self._continuation.entry.taint)
         order: list[StoredBlock | StoredAnchor] = [
             *self._missing,
-            *self._also,
+            # One below what stands in place is not held against its rows any more.
+            *(anchor for anchor in self._also if anchor.line >= self._line),
             self._continuation.anchor,
         ]
         order.sort(key=_reaches)

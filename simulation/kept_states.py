@@ -118,6 +118,8 @@ class KeptStates:
             clean = anchor.kind is AnchorKind.GRID and anchor.line <= entry.state.taint
             if clean and not node.is_cold(self._grid.step):
                 violated("gate", f"{entry.id} calls its state at {anchor.line} clean")
+        if not self._layout.views:
+            return  # there are no rows, and what each slot says of none is true
         at: Node | None = nodes[-1]
         below = {block.span.end for block in entry.blocks if block.clean}
         while at is not None and at.line not in below:

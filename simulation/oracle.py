@@ -23,7 +23,7 @@ from ..adapters.memory.checkable_state import (
     mixed,
 )
 from ..domain.end import End
-from ..domain.grid import Grid
+from ..domain.grid import Grid, Span
 from ..domain.namespace import Namespace
 from ..domain.taint_line import Writer
 from ..domain.tokens import TokenIds
@@ -97,6 +97,7 @@ class Oracle:
         self._left: dict[tuple[Realm, int, int, int], Node] = {}
         self._cold: Counter[tuple[Namespace, int, int]] = Counter()
         self._ends: set[tuple[Namespace, int, End]] = set()
+        self._regions: set[tuple[Namespace, int, Span]] = set()
 
     @property
     def size(self) -> int:
@@ -151,10 +152,25 @@ class Oracle:
     def ended(self, namespace: Namespace, ids: TokenIds, end: End) -> None:
         """A generation has stopped after these tokens, and this is what is known of its end."""
         self._ends.add((namespace, expected_prefix_hash(ids), end))
+        for region in end.regions:
+            self._regions.add((namespace, expected_prefix_hash(ids[: region.end]), region))
 
     def has_ended(self, namespace: Namespace, ids: TokenIds, end: End) -> bool:
-        """Whether one ever has, just so."""
-        return (namespace, expected_prefix_hash(ids), end) in self._ends
+        """Whether one ever has, just so.
+
+        In row-invariant arithmetic a medium keeps any highest line as an end, of what generations
+        wrote below it.
+        """
+        if (namespace, expected_prefix_hash(ids), end) in self._ends:
+            return True
+        return (
+            self._row_invariant
+            and not end.hidden
+            and all(
+                (namespace, expected_prefix_hash(ids[: region.end]), region) in self._regions
+                for region in end.regions
+            )
+        )
 
     def _forwarded(self, node: Node, ids: TokenIds, mark: int) -> Node:
         start, count = node.line, len(ids)
