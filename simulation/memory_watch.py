@@ -94,6 +94,10 @@ class MemoryWatch:
         }
         self._given_back = self.given_back
         self._asked.clear()
+        # What was kept since the last step, by a call, may have been refused its write since then.
+        self._skipped |= {
+            one.id: self._skips for one in self._ram.entries if one.id not in self._skipped
+        }
         self._skips = self._telemetry.counted_in_all(WRITES_SKIPPED)
 
     def stepped(self) -> None:

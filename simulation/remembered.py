@@ -14,8 +14,11 @@ from .reread import PROMISES, Standing, line_in_slots
 from .traits import PLENTY_BYTES
 from .violation import violated
 
-JUNCTIONS: Final = 4
-"""Anchors beside the newest that a slot must have room for, to keep those where prompts part."""
+JUNCTIONS: Final = 8
+"""Anchors beside the newest that a slot must have room for, to keep those where prompts part.
+
+Those who ask beside a conversation leave some of their own.
+"""
 
 PREFILL_TOKENS_PER_S: Final = 1000.0
 """What the checkable engine says of itself; a prefill takes no time on the world's clock."""
