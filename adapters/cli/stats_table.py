@@ -164,7 +164,8 @@ def _pool(pool: Pool) -> str:
 
 def _ram(ram: Ram) -> Iterator[Row]:
     yield "kept in memory", f"{size(ram.bytes_used)} of {size(ram.bytes_max)}"
-    gone = f"; {ram.evicted} gave way, {ram.demoted} are on disk alone" if ram.evicted else ""
+    left = ram.evicted or ram.demoted
+    gone = f"; {ram.evicted} gave way, {ram.demoted} are on disk alone" if left else ""
     yield "entries there", f"{_counts(ram.entries) or 'none'}; {ram.restored} resumed from{gone}"
     if ram.cut:
         yield "cut short", f"{ram.cut} lost rows for want of room"

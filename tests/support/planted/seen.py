@@ -83,7 +83,7 @@ SEEN: Final[dict[str, Seen]] = {
     "moved too late": Seen("kept", 0, 4),
     "written on over what is kept": Seen("kept", 0, 5),
     "kept with another taint": Seen("gate", 0, 4),
-    "longer than its key": Seen("fault", 9, 22),
+    "longer than its key": Seen("fault", 13, 9),
     "end with another one's spans": Seen("kept", 0, 5),
     "given up unwritten": Seen("durable", 7, 9),
     "lent too short": Seen("leak", 0, 11),
