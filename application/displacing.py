@@ -95,8 +95,10 @@ class Displacing:
         """The same once all have gone that share bytes with it."""
         if fate.role is None:
             return 0
-        whole = ram.bytes_of(placement.slot.resident, len(fate.elsewhere))
-        return max(whole - _changing_places(ram, placement), 0)
+        rows = len(fate.elsewhere) * ram.blocks.row_bytes
+        # Rows change places, copies of sections do not.
+        sections = ram.bytes_of(placement.slot.resident, 0)
+        return max(rows - _changing_places(ram, placement), 0) + sections
 
     def _at_risk(self, ram: RamTier, preparation: Preparation, start: int) -> int:
         """Bytes of copies that are to come, beside those of what the request displaces.

@@ -203,9 +203,11 @@ class Scheduler:
             if replayed is not None:
                 self._recorder.replayed(request, replayed)
                 return
-        if len(self._queue) >= self._limits.queue_max and not self._slots.idle():
+        # Those that the next step gives the idle slots do not wait for one.
+        waiting = len(self._queue) - len(self._slots.idle())
+        if waiting >= self._limits.queue_max:
             raise QueueFull(
-                f"{len(self._queue)} requests wait already, as many as may",
+                f"{waiting} requests wait already, as many as may",
                 retry_after_s=RETRY_AFTER_S,
             )
         if self._pools is not None:

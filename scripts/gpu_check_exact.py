@@ -5,16 +5,20 @@ are served on the grid.
 """
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from anchorline.adapters.gpu.exact.arithmetic import choose_arithmetic
+from anchorline.adapters.gpu.exact.delta_rule import DeltaRule, gated_delta_rule
 from anchorline.adapters.gpu.exact.verdict import VerdictStore
+from anchorline.adapters.gpu.kernels.delta_tiles import TileShape
 from support.tiny_models import tiny_model
 
 Seconds = Callable[[torch.device, Callable[[], object]], float]
+Given = Sequence[torch.Tensor]
 Found = tuple[str, bool | None, str]
 """The check, whether it passed (None where nothing is judged), and the figure."""
 
@@ -34,7 +38,7 @@ def model_invariance(
 
 
 def kernel_invariance(device: torch.device, seconds: Seconds, *, large: bool) -> Iterator[Found]:
-    """Triton's row-invariant product and attention against torch's: invariance, and cost."""
+    """Triton's row-invariant kernels against torch's operations: invariance, and cost."""
     try:
         kernels = importlib.import_module("anchorline.adapters.gpu.kernels.exact_kernels")
     except ImportError as error:
@@ -64,22 +68,81 @@ def kernel_invariance(device: torch.device, seconds: Seconds, *, large: bool) ->
             )
             / seconds(device, lambda q=query, k=key, v=value: _attention(q[:1], k, v, first)),
         )
+    yield from _delta_rule_rows(device, seconds, large=large)
+
+
+def _delta_rule_rows(device: torch.device, seconds: Seconds, *, large: bool) -> Iterator[Found]:
+    """The aligned-tile delta rule; its state is compared with the outputs."""
+    kernels = importlib.import_module("anchorline.adapters.gpu.kernels.delta_kernels")
+    stock: Any = modeling_qwen3_5
+    count, heads, dim = sum(PIECES), *((32, 128) if large else (2, 16))
+    shape = TileShape(dim, dim)
+    for dtype in (torch.float32, torch.bfloat16):
+        query, key = (_noise((count, heads // 2, dim), dtype, device, seed=n) for n in (1, 2))
+        value = _noise((count, heads, dim), dtype, device, seed=3)
+        g = -_noise((count, heads), torch.float32, device, seed=4).exp()
+        beta = _noise((count, heads), dtype, device, seed=5).sigmoid()
+        given = (query, key, value, g, beta)
+
+        def run(start: int, end: int, packed: torch.Tensor, given: Given = given) -> torch.Tensor:
+            rows = [each[start:end] for each in given]
+            return kernels.forward_tiles(*rows, packed, normalised=True)
+
+        def own(
+            rule: DeltaRule, end: int, given: Given = given, **more: torch.Tensor
+        ) -> torch.Tensor:
+            # Models of some versions repeat key heads themselves.
+            query, key = (each[None, :end].repeat_interleave(2, 2) for each in given[:2])
+            value, g, beta = (each[None, :end] for each in given[2:])
+            asked = {"use_qk_l2norm_in_kernel": True, "output_final_state": True, **more}
+            return rule(query, key, value, g=g, beta=beta, **asked)[0][0]
+
+        packed = shape.empty(heads, device)
+        whole, ends = run(0, count, packed), shape.empty(heads, device)
+        wide = tuple(each.float() for each in given)
+        wanted = own(stock.torch_recurrent_gated_delta_rule, count, given=wide)
+        name = f"exact delta rule {_name(dtype)}"
+        yield _right(name, whole, wanted.double())
+        start, pieces = 0, list[torch.Tensor]()
+        for piece in PIECES:
+            pieces.append(run(start, start + piece, ends))
+            start += piece
+        same = torch.equal(torch.cat(pieces), whole) and torch.equal(ends, packed)
+        state = torch.zeros((1, heads, dim, dim), device=device)
+        step_s = seconds(device, lambda s=state, f=own: f(gated_delta_rule, 1, initial_state=s))
+        stock_s = seconds(
+            device,
+            lambda s=state, f=own: f(stock.torch_recurrent_gated_delta_rule, 1, initial_state=s),
+        )
+        chunk_s = seconds(device, lambda f=own: f(stock.torch_chunk_gated_delta_rule, count))
+        one_s = seconds(device, lambda f=run, p=ends: f(0, 1, p))
+        all_s = seconds(device, lambda f=run, p=ends: f(0, count, p))
+        figure = (
+            f"{'yes' if same else 'no'}; for one row {one_s / stock_s:.2f} of the time of torch's "
+            f"own and {one_s / step_s:.2f} of the rule by tokens, for {count} {all_s / chunk_s:.2f}"
+        )
+        yield f"{name}: row-invariant", None, figure
 
 
 def _kernel_rows(
     name: str, run: Callable[[int, int], torch.Tensor], wanted: torch.Tensor, cost: float
 ) -> Iterator[Found]:
     whole = run(0, sum(PIECES))
-    error = float((whole.double() - wanted).abs().max() / wanted.std())
-    limit = 1e-4 if whole.dtype is torch.float32 else 0.05
-    yield f"{name}: right", error < limit, f"off by {error:.1e} of the spread"
-    start, pieces = 0, []
+    yield _right(name, whole, wanted)
+    start, pieces = 0, list[torch.Tensor]()
     for piece in PIECES:
         pieces.append(run(start, start + piece))
         start += piece
     same = torch.equal(torch.cat(pieces), whole)
     figure = f"{'yes' if same else 'no'}; for one row {cost:.2f} of the time of torch's own"
     yield f"{name}: row-invariant", None, figure
+
+
+def _right(name: str, found: torch.Tensor, wanted: torch.Tensor) -> Found:
+    """Whether a kernel gives what it should."""
+    error = float((found.double() - wanted).abs().max() / wanted.std())
+    limit = 1e-4 if found.dtype is torch.float32 else 0.05
+    return f"{name}: right", error < limit, f"off by {error:.1e} of the spread"
 
 
 def _attention(
@@ -96,8 +159,10 @@ def _attention(
     return result.transpose(0, 1).double()
 
 
-def _noise(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
+def _noise(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, seed: int = 0
+) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape) + seed)
     return torch.randn(shape, generator=generator).to(dtype).to(device)
 
 

@@ -93,9 +93,15 @@ class Standing:
         )
 
     def is_undisturbed(self, slots: Sequence[Slot], life: int) -> bool:
-        """Whether nobody used the slot since."""
+        """Whether nobody used the slot since, nor was another conversation healed in it."""
         slot = slots[self.slot]
-        return self.life == life and slot.used == self.used and slot.resident.length > 0
+        resident = slot.resident
+        shared = common_prefix(resident.ids, self.ids)
+        return (
+            self.life == life
+            and slot.used == self.used
+            and 0 < shared == min(len(self.ids), resident.length)
+        )
 
     def promised(self, promise: Promise, prompt: TokenIds) -> int:
         """The line at which a prompt starts at the latest."""

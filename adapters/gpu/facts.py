@@ -70,7 +70,11 @@ EXACT_SOURCES: Final = (
     "operations.py",
     "row_counts.py",
     "stepping.py",
+    "tile_rule.py",
 )
+
+EXACT_KERNELS: Final = ("delta_kernels.py", "delta_tiles.py")
+"""Those of the sources under `kernels` that compute rows."""
 
 PROOF_SOURCES: Final = ("arithmetic.py", "proof.py")
 
@@ -158,6 +162,7 @@ def sources_digest(model: nn.Module, *, exact: bool = False) -> str:
     files = [here / name for name in OWN_SOURCES]
     if exact:
         files += [here / "exact" / name for name in EXACT_SOURCES]
+        files += [here / "kernels" / name for name in EXACT_KERNELS]
     own = getattr(sys.modules.get(type(model).__module__), "__file__", None)
     if own is not None:
         files.append(Path(own))
@@ -201,7 +206,9 @@ def _version_of(package: str) -> str:
 def _device_facts(device: torch.device) -> str:
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
-        return f"cuda {torch.version.cuda} sm_{major}{minor} {torch.cuda.get_device_name(device)}"
+        name = torch.cuda.get_device_name(device)
+        triton = _version_of("triton")  # its compiler orders the sums of our kernels
+        return f"cuda {torch.version.cuda} sm_{major}{minor} {name} triton {triton}"
     return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()} {_cpu_model()}"
 
 

@@ -43,6 +43,8 @@ LISTED = [
     (1, 200),  # a write counted on an object that was moved aside meanwhile
     (5, 300),  # the state to be brought in left for the one to be saved
     (30034, 900),  # damaged objects freed less room than their entries said
+    (90112, 494),  # an anchor below rows that stood in memory was taken for damage
+    (90161, 60),  # copies of sections were thought to change places as rows do
 ]
 """Seeds that once showed a fault, and how far."""
 

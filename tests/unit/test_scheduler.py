@@ -73,6 +73,17 @@ def test_an_idle_server_takes_a_request_even_without_a_queue() -> None:
     assert answer.usage.prompt == 30
 
 
+def test_what_comes_between_two_steps_fills_the_idle_slots_and_the_queue_and_no_more() -> None:
+    history = History(queue_max=2)
+    for first in range(3):  # one for the slot, two to wait
+        history.submit(ids(first, 30))
+
+    with pytest.raises(QueueFull) as refused:
+        history.submit(ids(3, 30))
+
+    assert "2 requests wait already" in str(refused.value)
+
+
 def test_a_draining_server_takes_nothing_new_and_finishes_what_it_has() -> None:
     history = History()
     request = history.submit(ids(0, 30))

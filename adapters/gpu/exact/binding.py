@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from . import attention
 from .attention import COUNTS, QueryCounts
 from .convolution import causal_conv1d, causal_conv1d_update
-from .delta_rule import gated_delta_rule
+from .delta_rule import DeltaRule, gated_delta_rule
 from .linear import Linears
 from .mamba2 import state_updates_of
 from .operations import (
@@ -29,14 +29,14 @@ from .operations import (
     replacements,
     within,
 )
+from .tile_rule import delta_rule_for
 
-DELTA_RULES: Final = (
-    "torch_chunk_gated_delta_rule",
-    "torch_recurrent_gated_delta_rule",
-    "chunk_kimi_delta_attention",
-    "recurrent_kimi_delta_attention",
-)
-"""What models of transformers call the rule in a prefill and in decode."""
+GATED_DELTA_RULES: Final = ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule")
+KIMI_DELTA_RULES: Final = ("chunk_kimi_delta_attention", "recurrent_kimi_delta_attention")
+"""What models of transformers call the rule in a prefill and in decode.
+
+Kimi's decays differ within a head, which tiles know nothing of.
+"""
 
 CONVOLUTIONS: Final = {
     "causal_conv1d_fn": causal_conv1d,
@@ -56,13 +56,19 @@ _MISSING: Final = object()
 class Binding:
     """What was changed of a model; `undo` gives it its own arithmetic back."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, delta_rule: DeltaRule | None = None) -> None:
         """Bind the model.
+
+        Args:
+            model: on its device.
+            delta_rule: of Gated DeltaNet; by default the one for the model's device.
 
         Raises:
             EngineError: some part of it has no exact form; nothing is left changed.
         """
         self._model = model
+        self._device = next(model.parameters()).device
+        self._delta_rule = delta_rule or delta_rule_for(self._device)
         self._changed: list[tuple[object, str, object]] = []
         try:
             self._bind()
@@ -94,7 +100,7 @@ class Binding:
             self._set(module, "forward", outside(linears.product_of(module.weight, module.bias)))
         for module in others:
             self._set(module, COUNTS, counts)
-            names = _names_of(module, table)
+            names = _names_of(module, table, self._delta_rule)
             if names:
                 self._set(module, "forward", _with_globals(module, names))
         self._scope(self._users(table, others), table)
@@ -115,8 +121,7 @@ class Binding:
         """The modules that still use such an operation themselves, found by running the model."""
         recorder = Recorder(table)
         stop = recorder.watch(modules)
-        device = next(self._model.parameters()).device
-        ids = torch.ones((1, PROBE_TOKENS), dtype=torch.int64, device=device)
+        ids = torch.ones((1, PROBE_TOKENS), dtype=torch.int64, device=self._device)
         try:
             with torch.inference_mode(), recorder:
                 self._model(input_ids=ids, use_cache=False)
@@ -146,14 +151,20 @@ def _configs(modules: list[nn.Module]) -> Iterator[PreTrainedConfig]:
     yield from seen.values()
 
 
-def _names_of(module: nn.Module, table: Mapping[Operation, Operation]) -> Mapping[str, object]:
+def _names_of(
+    module: nn.Module, table: Mapping[Operation, Operation], delta_rule: DeltaRule
+) -> Mapping[str, object]:
     """What the module's forward has to find under its globals' names; nothing for most modules."""
     original = _original_forward(module)
     names = original.__code__.co_names
     found: dict[str, object] = {}
     if DEPARTING.intersection(names) and not isinstance(module, PreTrainedModel):
         found |= namespaces(original.__globals__, table)
-    found |= {name: outside(gated_delta_rule) for name in DELTA_RULES if name in names}
+    rules = {
+        **dict.fromkeys(GATED_DELTA_RULES, delta_rule),
+        **dict.fromkeys(KIMI_DELTA_RULES, gated_delta_rule),
+    }
+    found |= {name: outside(rule) for name, rule in rules.items() if name in names}
     found |= {name: outside(rule) for name, rule in CONVOLUTIONS.items() if name in names}
     if any(name in names for name in STATE_UPDATES):
         found |= {name: outside(rule) for name, rule in state_updates_of(module).items()}

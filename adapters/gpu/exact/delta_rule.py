@@ -9,7 +9,8 @@ so that one product reads the old state for the correction c and for the output 
 three kernels of a token have the same shapes however many tokens are in the call.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,6 +18,9 @@ from torch import Tensor
 from .stepping import one_thread
 
 EPSILON: Final = 1e-6
+
+DeltaRule: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]
+"""With the arguments of `gated_delta_rule`, and a state of its own."""
 
 
 def gated_delta_rule(

@@ -31,7 +31,9 @@ BLOCKS_A_SPLIT: Final = 8
 _OPTIONS: Final = {"enable_fp_fusion": False, "num_warps": 4, "num_stages": 2}
 
 
-@triton.jit
+# One compiled kernel for every size of a call: Triton would make others for 1 and for multiples of
+# 16, and nothing promises that these sum in the same order.
+@triton.jit(do_not_specialize=["count"])
 def _product_kernel(
     rows,
     weight,
@@ -61,7 +63,7 @@ def _product_kernel(
     tl.store(out + m[:, None] * outputs + n[None, :], total.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["first", "count"])
 def _split_kernel(
     query,
     key,
@@ -123,7 +125,7 @@ def _split_kernel(
     tl.store(sums + place[:, None] * DIM + d[None, :], total, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "splits"])
 def _joined_kernel(sums, tops, weights, out, rows, splits, DIM: tl.constexpr):
     """Program i joins the splits of one query of one head, in their order."""
     row = tl.program_id(0)
