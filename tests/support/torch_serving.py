@@ -60,7 +60,14 @@ def engine_of(architecture: str, slots: int, window: int = WINDOW) -> SteadyEngi
 class Serving:
     """A scheduler over an engine, stepped by hand."""
 
-    def __init__(self, engine: TorchEngine, *, disk: bool = False, ram_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        engine: TorchEngine,
+        *,
+        disk: bool = False,
+        ram_bytes_max: int = 0,
+        heal_idle_s: float | None = None,
+    ) -> None:
         for state in engine.slots:
             state.resume_at(0)
         self.engine = engine
@@ -70,6 +77,7 @@ class Serving:
             anchors=AnchorBudget(bytes_max=1 << 20),
             cache_enabled=True,
             ram_bytes_max=ram_bytes_max,
+            heal_idle_s=heal_idle_s,
         )
         self.jobs = SteppedJobs(LANES, seed=0)
         service = _disk(engine, self.clock, telemetry, self.jobs) if disk else None
