@@ -52,6 +52,8 @@ class MemoryWatch:
         self._asked: Counter[EntryId] = Counter()
         self._in_session = self._ram.in_session
         self._ram.in_session = self._is_asked
+        self._entered = self._ram.entered
+        self._ram.entered = self._kept
         engine.watch_rows(self)
 
     # --- while rows are written -------------------------------------------------------------------
@@ -173,6 +175,12 @@ class MemoryWatch:
         self._states.check(self._ram)
 
     # --- private ----------------------------------------------------------------------------------
+
+    def _kept(self, entry: RamEntry) -> None:
+        """What the medium has when it is kept was written, whatever the medium gives up then."""
+        if self._ram.is_safe(entry):
+            self._tried.add(entry.id)
+        self._entered(entry)
 
     def _is_asked(self, entry: RamEntry) -> bool:
         """Whether an entry is in a session, which is asked of each that may leave."""
