@@ -22,6 +22,7 @@ os.environ["GOMP_SPINCOUNT"] = "0"
 import decode
 import exact
 import interruptions
+import memory
 import planning
 import policy
 import storage_decode
@@ -44,6 +45,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Iterator[Figure]]]] = {
     "streaming": streaming.figures,
     "interruptions": interruptions.figures,
     "traces": traces.figures,
+    "memory": memory.figures,
     "storage-rates": storage_rates.figures,
     "storage-decode": storage_decode.figures,
     "storage-resume": storage_resume.figures,
