@@ -20,9 +20,7 @@ MUTATOR := build/mutants/.installed
 # Tests that run domain/ and application/ in their own process, without a model: tracing costs them
 # half as much again. The others are not traced.
 TRACED := tests/unit tests/contract
-# These run beside them, where there is a second core: nothing in them is timed.
-BESIDE := tests/property tests/simulation tests/engine
-ALONE := tests/http tests/crash
+UNTRACED := tests/property tests/simulation tests/engine tests/http tests/crash
 covered := coverage report --format=total --include=
 uncovered := $(BIN)/coverage report lists the lines that no test reaches: test them or delete them
 
@@ -45,13 +43,8 @@ test: $(TOOLS) ## check format, lint, types and layers, and run the tests
 	@$(call step,types,basedpyright,mend what is listed)
 	@$(call step,layers,lint-imports,import only what stands below; see docs/index.md)
 ifeq ($(ARGS),)
-	@mkdir -p build
-	@{ $(call step,tests beside,pytest $(BESIDE),mend it; ARGS="-x tests/engine" runs fewer); } \
-		> build/tests-beside.log 2>&1 & beside=$$!; \
-	{ $(call step,tests,coverage run -m pytest $(TRACED),mend it; ARGS="-x tests/unit" runs fewer); }; \
-	tests=$$?; wait $$beside; beside=$$?; cat build/tests-beside.log; \
-	test $$tests -eq 0 -a $$beside -eq 0
-	@$(call step,more tests,pytest $(ALONE),mend it; ARGS="-x tests/http" runs fewer)
+	@$(call step,tests,coverage run -m pytest $(TRACED),mend it; ARGS="-x tests/unit" runs fewer)
+	@$(call step,more tests,pytest $(UNTRACED),mend it; ARGS="-x tests/http" runs fewer)
 	@$(call step,percent of domain/ covered,$(covered)'domain/*',$(uncovered))
 	@$(call step,percent of application/ covered,$(covered)'application/*',$(uncovered))
 else
@@ -85,7 +78,7 @@ clean: ## remove the environment and what tools left
 # fails. `.path` puts this checkout first, wherever the environment's own copy points.
 step = echo '== $(1): $(firstword $(2))'; \
 	PYTHONPATH=.path $(BIN)/$(2) || \
-	{ status=$$?; echo '== $(1) failed. Next: $(3)' >&2; (exit $$status); }
+	{ status=$$?; echo '== $(1) failed. Next: $(3)' >&2; exit $$status; }
 
 $(RUNTIME): $(PINNED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

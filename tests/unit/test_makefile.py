@@ -93,26 +93,11 @@ def test_test_announces_each_step(checkout: Path) -> None:
         "== types: basedpyright",
         "== layers: lint-imports",
         "== tests: coverage",
-        "== tests beside: pytest",
         "== more tests: pytest",
         "== percent of domain/ covered: coverage",
         "== percent of application/ covered: coverage",
         "== all is well",
     ]
-
-
-@pytest.mark.parametrize(
-    ("tool", "name", "tests"),
-    [("pytest", "tests beside", "tests/property"), ("coverage", "tests", "tests/unit")],
-)
-def test_tests_that_run_beside_each_other_both_have_to_pass(
-    checkout: Path, tool: str, name: str, tests: str
-) -> None:
-    program(checkout / ".venv/bin" / tool, f'case "$*" in *{tests}*) exit 3; esac')
-    result = make(checkout, "test")
-    assert result.returncode != 0
-    assert f"== {name} failed. Next: mend it" in result.stdout + result.stderr
-    assert "== more tests" not in result.stdout
 
 
 def test_test_with_arguments_runs_those_tests_alone_and_traces_nothing(checkout: Path) -> None:
