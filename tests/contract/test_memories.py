@@ -1,7 +1,7 @@
 """Both pools of memory against the memory contract, and what each adds."""
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 
 
 @contextmanager
-def taken(nbytes: int) -> Iterator[None]:
+def taken(nbytes: int) -> Generator[None]:
     """Pages of the kernel's: an allocator may have as many left over from before, and keep them."""
     with mmap.mmap(-1, nbytes) as pages:
         np.frombuffer(pages, np.uint8)[:] = 1
