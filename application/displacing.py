@@ -97,7 +97,7 @@ class Displacing:
             return 0
         rows = len(fate.elsewhere) * ram.blocks.row_bytes
         # Rows change places, copies of sections do not.
-        sections = ram.bytes_of(placement.slot.resident, 0)
+        sections = ram.sections_at_most(placement.slot.resident)
         return max(rows - _changing_places(ram, placement), 0) + sections
 
     def _at_risk(self, ram: RamTier, preparation: Preparation, start: int) -> int:

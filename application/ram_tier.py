@@ -358,10 +358,9 @@ class RamTier:
             return False
         return self.free() >= nbytes or self._evict(nbytes)
 
-    def bytes_of(self, resident: ResidentPrefix, rows: int) -> int:
-        """Bytes of so many rows of a slot's conversation, and of all anchors that would be kept."""
-        anchors = resident.kept_state(resident.highest).anchors
-        return rows * self.blocks.row_bytes + len(anchors) * self._section_bytes
+    def sections_at_most(self, resident: ResidentPrefix) -> int:
+        """Bytes of a slot's copies of sections that would be kept, whoever holds them already."""
+        return len(resident.kept_state(resident.highest).anchors) * self._section_bytes
 
     def sections_needed(self, resident: ResidentPrefix) -> int:
         """Bytes of a slot's copies of sections that no entry holds yet."""

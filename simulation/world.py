@@ -222,8 +222,6 @@ class World:
         report = answers[0]
         self.counts["flushed durable" if report.durable else "flushed not durable"] += 1
         sound = report.tier and not self.machine.in_trouble and self._setbacks() == before
-        # Without its end, which was given back, a slot may hold a line that no medium takes.
-        sound = sound and not self.machine.server.given_back
         left = 0 if disk is None else disk.tier.counters.evicted - evicted
         taken = sum(
             slot.idle and succession.took_place_of(slot.resident)
