@@ -20,12 +20,15 @@ MUTATOR := build/mutants/.installed
 # Tests that run domain/ and application/ in their own process, without a model: tracing costs them
 # half as much again. The others are not traced.
 TRACED := tests/unit tests/contract
-UNTRACED := tests/property tests/simulation tests/engine tests/http tests/crash
+SERVED := tests/http tests/crash
+# Run beside those, on another core. What this writes is shown when it has ended.
+BESIDE := tests/property tests/simulation tests/engine
+BESIDE_OUTPUT := build/beside.txt
 covered := coverage report --format=total --include=
 uncovered := $(BIN)/coverage report lists the lines that no test reaches: test them or delete them
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test format bench faults soak mutants clean
+.PHONY: help serve test format bench faults soak mutants clean first-lane second-lane
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -40,17 +43,25 @@ serve: $(RUNTIME) ## install what it needs, once, and serve MODEL on PORT
 test: $(TOOLS) ## check format, lint, types and layers, and run the tests
 	@$(call step,format,ruff format --check,make format)
 	@$(call step,lint,ruff check,mend what is listed; make format mends some of it)
-	@$(call step,types,basedpyright,mend what is listed)
 	@$(call step,layers,lint-imports,import only what stands below; see docs/index.md)
+	@$(call step,types,basedpyright,mend what is listed)
 ifeq ($(ARGS),)
-	@$(call step,tests,coverage run -m pytest $(TRACED),mend it; ARGS="-x tests/unit" runs fewer)
-	@$(call step,more tests,pytest $(UNTRACED),mend it; ARGS="-x tests/http" runs fewer)
+	@$(MAKE) --no-print-directory -j2 first-lane second-lane
 	@$(call step,percent of domain/ covered,$(covered)'domain/*',$(uncovered))
 	@$(call step,percent of application/ covered,$(covered)'application/*',$(uncovered))
 else
 	@$(call step,tests,pytest $(ARGS),mend it; ARGS="-x tests/unit" runs fewer)
 endif
 	@echo '== all is well'
+
+first-lane:
+	@$(call step,tests,coverage run -m pytest $(TRACED),mend it; ARGS="-x tests/unit" runs fewer)
+	@$(call step,served tests,pytest $(SERVED),mend it; ARGS="-x tests/http" runs fewer)
+
+second-lane:
+	@mkdir -p $(dir $(BESIDE_OUTPUT))
+	@( $(call step,tests beside,pytest $(BESIDE),mend it; ARGS="-x tests/engine" runs fewer) ) \
+		>$(BESIDE_OUTPUT) 2>&1; status=$$?; cat $(BESIDE_OUTPUT); exit $$status
 
 format: $(TOOLS) ## format the code, and mend what the linter can
 	@$(BIN)/ruff format

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ..domain.anchor import Anchor
 from ..domain.end import End
-from ..domain.entry import Role
+from ..domain.entry import EntryId, Role
 from ..domain.grid import Grid
 from ..domain.prompt_chain import PromptChain
 from ..domain.write_guard import WriteCause
@@ -85,14 +85,19 @@ class Conversations:
             return False
         return self._lacks(entry.chain, entry.state.lasting(self._grid).end)
 
+    def was_given_up(self, entry: RamEntry) -> bool:
+        """Whether the medium had all that memory has of it, and let it go by its own rules."""
+        given_up = self._tier.given_up
+        if entry.stored is not None and given_up.had(entry.stored, entry.line, ends=False):
+            return True
+        ends = entry.state.lasting(self._grid).end is not None
+        return given_up.had(self._own_id(entry.chain), entry.line, ends=ends)
+
     def _lacks(self, chain: PromptChain, end: End | None) -> bool:
         """Whether the medium lacks the conversation of a chain's tokens, or its end."""
-        line = chain.length
-        stored = self._tier.index.entry(
-            entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(line))
-        )
+        stored = self._tier.index.entry(self._own_id(chain))
         # Damage may have cut the entry of these very tokens back to a lower line.
-        if stored is None or stored.anchors[-1].line < line:
+        if stored is None or stored.anchors[-1].line < chain.length:
             return True
         return end is not None and stored.end is None
 
@@ -173,6 +178,10 @@ class Conversations:
             ):
                 return write
         return None
+
+    def _own_id(self, chain: PromptChain) -> EntryId:
+        """Of the conversation of a chain's tokens."""
+        return entry_id(Role.CONVERSATION, self._tier.fingerprint, chain.key(chain.length))
 
     def _chain(self, resident: ResidentPrefix, line: int) -> PromptChain:
         return PromptChain(resident.key_ids[:line].copy(), resident.namespace, self._grid)

@@ -25,7 +25,7 @@ from .catalog_debt import CatalogDebt
 from .disk_counters import DiskCounters, Skip
 from .disk_offer import DiskOffer, disk_offer
 from .entry_accounts import bytes_together, entry_stats, holdings
-from .heirs import Heirs
+from .heirs import GivenUp, Heirs
 from .object_store import ObjectStore
 from .stats import DiskStats, EntryStats
 from .tolerance import Tolerance
@@ -57,6 +57,7 @@ class DiskTier:
         profile: of the engine whose state it keeps.
         limits: its bounds.
         heirs: of entries that gave their place to longer ones.
+        given_up: entries that were let go by the rules of the medium.
         ledger: whether something may be written now; to be told of what was not.
         rate: of the medium, to be told of what was read.
         counters: of this process, so far.
@@ -96,6 +97,7 @@ class DiskTier:
         self._tolerate = Tolerance(telemetry)
         self._debt = CatalogDebt(catalog, self._entry)
         self.heirs = Heirs()
+        self.given_up = GivenUp()
         self._unneeded = UnneededObjects(
             store.storage,
             catalog,
@@ -293,6 +295,7 @@ class DiskTier:
             self._index.remove(entry_id)
         self._index.add(kept)
         self.heirs.took(kept.id, going)
+        self.given_up.stored(kept.id)
         self._delete_orphans([*replaced, *([] if same is None else [same])])
         return None
 
@@ -377,6 +380,7 @@ class DiskTier:
         entry = self._entry(entry_id)
         if entry is None or not self._forget(entry):
             return False
+        self.given_up.left(entry)
         self.counters.evicted += 1
         self._telemetry.count(names.EVICTED, labels={"reason": why.value})
         return not self._unneeded.are_left_over(objects_of(entry))

@@ -1,12 +1,13 @@
-"""Which stored entries gave their place to longer ones, and to which."""
+"""What became of stored entries that are stored no more, as far as this process saw it."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from ..domain.entry import EntryId
+from ..domain.stored_entry import StoredEntry
 
 REMEMBERED_MAX: Final = 4096
-"""Entries whose heirs are known; of older ones it is forgotten."""
+"""Entries of which it is known; of older ones it is forgotten."""
 
 
 class Heirs:
@@ -29,3 +30,30 @@ class Heirs:
         while entry_id in self._heirs:
             entry_id = self._heirs[entry_id]
         return entry_id
+
+
+class GivenUp:
+    """Which entries the medium had, and let go for others by its own rules. One thread at a time.
+
+    To write one of them again would be to overrule what was decided of its worth: the next one
+    would go for it, and it for the next one.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been let go."""
+        self._entries: dict[EntryId, tuple[int, bool]] = {}
+
+    def left(self, entry: StoredEntry) -> None:
+        """An entry has been let go."""
+        self._entries[entry.id] = (entry.anchors[-1].line, entry.end is not None)
+        while len(self._entries) > REMEMBERED_MAX:
+            del self._entries[next(iter(self._entries))]
+
+    def stored(self, entry_id: EntryId) -> None:
+        """It is stored again; whatever became of it before is over."""
+        self._entries.pop(entry_id, None)
+
+    def had(self, entry_id: EntryId, line: int, *, ends: bool) -> bool:
+        """Whether an entry was let go that reached a line, and had its end if that is wanted."""
+        reached, ended = self._entries.get(entry_id, (0, False))
+        return reached >= line and (ended or not ends)

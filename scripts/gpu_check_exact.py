@@ -47,7 +47,7 @@ def kernel_invariance(device: torch.device, seconds: Seconds, *, large: bool) ->
     if device.type == "cpu" and not kernels.INTERPRETED:
         yield "Triton's exact kernels", None, "skipped: the interpreter is off"
         return
-    count, inputs, outputs, first = (64, 4096, 4096, 4096) if large else (64, 96, 80, 520)
+    count, inputs, outputs, first = (64, 4096, 4096, 4096) if large else (64, 96, 80, 72)
     for dtype in (torch.float32, torch.bfloat16):
         rows, weight = (_noise((n, inputs), dtype, device) for n in (count, outputs))
         yield from _kernel_rows(

@@ -1,4 +1,12 @@
-"""Tiny models are slower with two threads than with one, and busy machines make it worse."""
+"""Tiny models are slower with two threads than with one, and busy machines make it worse.
+
+Triton's kernels run in its interpreter: set before anything imports Triton. On a CUDA device they
+are held by scripts/gpu-check.
+"""
+
+import os
+
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from collections.abc import Iterator
 

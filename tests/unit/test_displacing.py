@@ -1,5 +1,6 @@
 """What becomes of a conversation whose slot a request takes, before a row of it is overwritten."""
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -9,6 +10,7 @@ from anchorline.application.ram_tier import RamTier
 from anchorline.application.request import Decision
 from anchorline.application.slots import Preparation
 from anchorline.domain.anchor_budget import AnchorBudget
+from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Role, Tier
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.write_guard import WriteCause
@@ -265,6 +267,51 @@ def test_what_is_durable_already_leaves_and_nobody_waits() -> None:
     (slot,) = box.server.scheduler.slots
     assert slot.running is not None
     assert box.disk.writes.counts.committed == written
+
+
+def test_what_the_medium_gave_up_for_others_is_not_written_again() -> None:
+    box = a_box(bytes_of(LONG + 20))
+    settled(box, ids(1, LONG))
+    settled(box, ids(2, LONG))
+    box.flush()
+    written = box.disk.writes.counts.committed
+    [entry] = memory(box.server).entries
+    crowd_out(box, entry)
+
+    assert box.disk.conversations.is_dirty_entry(entry)
+    assert memory(box.server).is_safe(entry)
+    box.server.submit(ids(3, LONG), max_tokens=4)
+    box.server.step()
+
+    (slot,) = box.server.scheduler.slots
+    assert slot.running is not None
+    assert box.disk.writes.counts.committed == written
+
+
+def test_what_was_cleared_from_the_medium_is_written_again() -> None:
+    box = a_box(bytes_of(LONG + 20))
+    settled(box, ids(1, LONG))
+    settled(box, ids(2, LONG))
+    box.flush()
+    [entry] = memory(box.server).entries
+
+    box.disk.tier.clear()
+
+    assert not memory(box.server).is_safe(entry)
+
+
+def crowd_out(box: Box, entry: RamEntry) -> None:
+    """Use what else is stored, and shrink the medium's share until this one has gone."""
+    tier, key = box.disk.tier, entry.chain.key(entry.line)
+    for other in tier.entries():
+        if other.blocks[-1].key != key:
+            tier.used(other.id)
+    nbytes = tier.limits.shares.pool
+    while nbytes and any(one.blocks[-1].key == key for one in tier.entries()):
+        nbytes //= 2
+        shares = Shares(heads_bytes_max=0, conversations_bytes_max=nbytes)
+        tier.limits = replace(tier.limits, shares=shares)
+        tier.make_room(Role.CONVERSATION, 0)
 
 
 def test_above_a_pinned_head_a_conversation_goes_to_the_disk() -> None:

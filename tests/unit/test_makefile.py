@@ -87,13 +87,15 @@ def test_test_announces_each_step(checkout: Path) -> None:
     result = make(checkout, "test")
     announced = [line for line in result.stdout.splitlines() if line.startswith("== ")]
     assert result.returncode == 0
-    assert announced == [
+    beside = "== tests beside: pytest"  # at whatever time
+    assert beside in announced
+    assert [line for line in announced if line != beside] == [
         "== format: ruff",
         "== lint: ruff",
-        "== types: basedpyright",
         "== layers: lint-imports",
+        "== types: basedpyright",
         "== tests: coverage",
-        "== more tests: pytest",
+        "== served tests: pytest",
         "== percent of domain/ covered: coverage",
         "== percent of application/ covered: coverage",
         "== all is well",
@@ -125,4 +127,20 @@ def test_test_stops_at_the_first_step_that_fails_and_says_what_to_do(checkout: P
     result = make(checkout, "test")
     assert result.returncode != 0
     assert "== types failed. Next: mend what is listed" in result.stderr
-    assert "lint-imports" not in result.stdout
+    assert "pytest" not in result.stdout
+
+
+@pytest.mark.parametrize("failing", ["tests/unit", "tests/http", "tests/engine"])
+def test_no_test_fails_beside_others_that_pass_and_is_not_told(
+    checkout: Path, failing: str
+) -> None:
+    for name in ("coverage", "pytest"):
+        fails = f'case "$*" in *{failing}*) echo broken; exit 1;; esac; echo "{name} $*"'
+        program(checkout / ".venv/bin" / name, fails)
+
+    result = make(checkout, "test")
+
+    assert result.returncode != 0
+    assert "broken" in result.stdout
+    assert "failed. Next: mend it" in result.stdout + result.stderr
+    assert "== all is well" not in result.stdout

@@ -127,7 +127,9 @@ def test_a_tokens_bits_are_the_same_in_any_pieces(
     tokens, whole = some_tokens(heads, dtype), empty(heads)
     outputs = run(tiles, tokens, whole, ())
 
-    for pieces in ([1] * TOKENS, [7] * 6, [16] * 3, [37], [3, 1, 30, 2]):
+    # The interpreter takes its time with wide heads: pieces across both tile lines, one by one.
+    small = [[1] * TOKENS, [7] * 6, [16] * 3, [37], [3, 1, 30, 2]]
+    for pieces in small if heads is ODD else [[TILE - 1, 1, 1, 7, 16]]:
         packed = empty(heads)
         assert torch.equal(run(tiles, tokens, packed, pieces), outputs), pieces
         assert torch.equal(packed, whole), pieces
