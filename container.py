@@ -257,6 +257,7 @@ def build(settings: ServeSettings) -> Server:
     _log.info("loading %s", location.source)
     files = find_model(location.source).directory
     server = Server(settings=settings, location=location, files=files)
+    server.maybe_disk()  # before memory is measured: its buffers are no cache's to give back
     server.app()
     manage_caches(server.memory_pools(), server.engine(), server.scheduler())
     _log_profile(server.engine(), server.fingerprint(), settings)

@@ -160,6 +160,7 @@ def _opened_disk(
             staging_count=STAGING_BUFFERS,
         )
         service.start()
+        service.warm()
         opened.pop_all()  # the tier closes them from now on
     _log.info(
         "disk tier in %s: %d entries, heads up to %d bytes, conversations up to %d, %d stay free",

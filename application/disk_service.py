@@ -1,8 +1,11 @@
 """The disk tier at work: what requests resume from, and what is saved behind their backs."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Final
+
+import numpy as np
 
 from ..domain.anchor import Anchor
 from ..domain.disk_index import Continuation, objects_of
@@ -51,6 +54,9 @@ HEADS_PENDING_MAX: Final = 16
 """Entries that may be on their way to a slow medium before heads are left out."""
 
 TIDY_EVERY_S: Final = 60.0
+
+SAMPLE_BYTES: Final = 1 << 20
+"""Of what lanes try their codec on before the first request."""
 
 
 class DiskService:
@@ -102,6 +108,21 @@ class DiskService:
         self.tier.tidy()
         self.report()
         return stray
+
+    def warm(self) -> None:
+        """Take the memory now that reads and writes take later: limits are computed beside it.
+
+        Without it a server whose limits were set tightly would exceed them with its first write.
+        """
+        self.pool.make_all()
+        # Of two values, in runs: worth compressing, and with the contexts of every kind.
+        sample = np.repeat(np.arange(SAMPLE_BYTES // 64, dtype=np.uint8), 64)
+        warm = partial(self.tier.store.warm, sample)
+        handles = [self._jobs.submit(lane, warm) for lane in LANES]
+        for handle in handles:
+            self._jobs.wait(handle)
+            failure = self._jobs.result(handle)
+            assert failure is None, f"a codec that cannot read what it wrote: {failure}"
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -138,6 +138,10 @@ def name_of(draft: ObjectHeader) -> ObjectName:
     return object_name(identity_of(draft).name)
 
 
+WARM_ITEM_BYTES: Final = 4
+"""A width for which a codec has a choice of settings, and so tries all of them."""
+
+
 class ObjectStore:
     """Writes and reads objects; callable from any lane."""
 
@@ -151,6 +155,11 @@ class ObjectStore:
     @property
     def storage(self) -> BlockStorage:
         return self._storage
+
+    def warm(self, sample: ByteArray) -> None:
+        """Compress a sample and read it back: this thread makes for itself what that takes."""
+        encoded = self._codec.encode(sample, WARM_ITEM_BYTES)
+        self._codec.decode(encoded.codec, encoded.data, np.empty_like(sample))
 
     def write(self, draft: ObjectHeader, payload: ByteArray) -> Written:
         """Encode and store an object; durable on return.

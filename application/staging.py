@@ -39,6 +39,14 @@ class StagingPool:
         """How many buffers can still be acquired."""
         return self._count_max - self.lent
 
+    def make_all(self) -> None:
+        """Make every buffer now, with its memory behind it, and not with the work that needs it."""
+        while self._made < self._count_max:
+            buffer = self._allocate(self._nbytes)
+            buffer[:] = 0  # pages that were only promised are taken when they are first written
+            self._made += 1
+            self._free.append(buffer)
+
     def acquire(self) -> ByteArray | None:
         """A buffer, its content undefined; None when all are out."""
         if self._free:

@@ -41,7 +41,7 @@ class CleanAnchors:
 def _made(box: Box, name: ObjectName) -> Node | None:
     """The state whose sections an anchor holds; None where it holds none, or cannot be read.
 
-    A section of the checkable state is one word, and so is its plain sum.
+    The sections that are asked for are one word each, and so are their plain sums.
     """
     try:
         header = ObjectStore(box.storage, box.codec).read_header(name)

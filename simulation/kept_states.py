@@ -45,9 +45,8 @@ class KeptStates:
         self._honest = HonestRows(profile.window)
         self._rows = Rows(profile.window)
         self._words = {
-            "tokens": np.zeros(1, np.uint64),
-            "bits_after": np.zeros(1, np.uint64),
-            "count": np.zeros(1, np.int64),
+            section.name: np.zeros(section.shape, section.dtype)
+            for section in self._layout.sections
         }
         self._section_bytes = {name: word.view(np.uint8) for name, word in self._words.items()}
         self._seen: dict[EntryId, dict[KeptBlock, _Seen]] = {}

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .action import Action
@@ -17,6 +17,7 @@ class Failure:
 
     Attributes:
         history: all actions up to it, that last one included.
+        exact: the arithmetic was row-invariant because somebody wanted it.
     """
 
     seed: int
@@ -24,6 +25,7 @@ class Failure:
     rule: str
     message: str
     history: list[Action]
+    exact: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """What a replay needs, and what it will show."""
@@ -32,6 +34,7 @@ class Failure:
             "step": self.step,
             "rule": self.rule,
             "message": self.message,
+            "exact": self.exact,
             "history": [action.as_json() for action in self.history],
         }
 
@@ -61,14 +64,16 @@ def simulate(
     *,
     on_progress: Callable[[int], None] | None = None,
     traits: Traits | None = None,
+    exact: bool = False,
 ) -> Report:
     """Live through `steps` actions of a seed's world, or up to the first violation.
 
     Args:
         on_progress: told how many steps are done, after each.
         traits: instead of the seed's own.
+        exact: instead of the seed's own, with row-invariant arithmetic.
     """
-    world = World(seed, traits=traits)
+    world = World(seed, traits=traits_of(seed, exact=True) if exact else traits)
     history: list[Action] = []
     failure = None
     for number in range(steps):
@@ -77,7 +82,7 @@ def simulate(
         try:
             world.step(action)
         except Violation as violation:
-            failure = _failure(seed, number, violation, history)
+            failure = _failure(seed, number, violation, history, exact=exact)
             break
         if on_progress is not None:
             on_progress(number + 1)
@@ -85,7 +90,7 @@ def simulate(
         try:
             world.finish()
         except Violation as violation:
-            failure = _failure(seed, steps, violation, history)
+            failure = _failure(seed, steps, violation, history, exact=exact)
     return report_of(world, failure)
 
 
@@ -116,5 +121,13 @@ def report_of(world: World, failure: Failure | None) -> Report:
     )
 
 
-def _failure(seed: int, step: int, violation: Violation, history: list[Action]) -> Failure:
-    return Failure(seed, step, violation.rule, violation.message, history)
+def traits_of(seed: int, *, exact: bool = False) -> Traits:
+    """Those of a seed's world, with row-invariant arithmetic if that is wanted."""
+    drawn = Traits.draw(seed)
+    return replace(drawn, row_invariant=True) if exact else drawn
+
+
+def _failure(
+    seed: int, step: int, violation: Violation, history: list[Action], *, exact: bool
+) -> Failure:
+    return Failure(seed, step, violation.rule, violation.message, history, exact)

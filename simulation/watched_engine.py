@@ -144,9 +144,8 @@ class StateReader:
         self._rows = Rows(window)
         self._honest = HonestRows(window)
         self._words = {
-            "tokens": np.zeros(1, np.uint64),
-            "bits_after": np.zeros(1, np.uint64),
-            "count": np.zeros(1, np.int64),
+            section.name: np.zeros(section.shape, section.dtype)
+            for section in state.layout.sections
         }
         self._section_bytes = {name: word.view(np.uint8) for name, word in self._words.items()}
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from .action import Action, as_lines
 from .minimise import minimise
-from .run import Failure, Report, replay, simulate
+from .run import Failure, Report, replay, simulate, traits_of
 
 
 class Worlds:
     """Implements `adapters.cli.simulate_command.Worlds`."""
 
     def live(
-        self, seed: int, steps: int, shown: Callable[[int], None]
+        self, seed: int, steps: int, shown: Callable[[int], None], *, exact: bool = False
     ) -> tuple[str, Mapping[str, Any] | None]:
         """Live through a seed; its figures in a line, and the failure if there was one."""
-        report = simulate(seed, steps, on_progress=shown)
+        report = simulate(seed, steps, on_progress=shown, exact=exact)
         failure = report.violations
         return line_of(report), None if failure is None else failure.as_json()
 
@@ -25,8 +25,11 @@ class Worlds:
     ) -> Mapping[str, Any]:
         """The same failure with as short a history as can be found."""
         whole = failure_of(failure)
-        history = minimise(whole.seed, whole.history, rule=whole.rule, on_progress=shown)
-        violation = replay(whole.seed, history)
+        traits = traits_of(whole.seed, exact=whole.exact)
+        history = minimise(
+            whole.seed, whole.history, rule=whole.rule, on_progress=shown, traits=traits
+        )
+        violation = replay(whole.seed, history, traits=traits)
         assert violation is not None, "a minimised history breaks its rule"
         short = replace(whole, history=history, message=violation.message)
         return replace(short, step=violation.step or 0).as_json()
@@ -34,7 +37,7 @@ class Worlds:
     def replay(self, failure: Mapping[str, Any]) -> str | None:
         """Live through a failure's history; the violation it ends in, if it does."""
         read = failure_of(failure)
-        violation = replay(read.seed, read.history)
+        violation = replay(read.seed, read.history, traits=traits_of(read.seed, exact=read.exact))
         return None if violation is None else f"step {violation.step}: {violation}"
 
     def told(self, failure: Mapping[str, Any]) -> list[str]:
@@ -55,6 +58,7 @@ def failure_of(values: Mapping[str, Any]) -> Failure:
             rule=str(values["rule"]),
             message=str(values["message"]),
             history=[Action.from_json(one) for one in values["history"]],
+            exact=bool(values.get("exact", False)),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"this is no recorded history: {error!r}") from error

@@ -18,12 +18,13 @@ class Worlds(Protocol):
     """What can be done with worlds; a failure is plain values, as they are written to a file."""
 
     def live(
-        self, seed: int, steps: int, shown: Callable[[int], None]
+        self, seed: int, steps: int, shown: Callable[[int], None], *, exact: bool
     ) -> tuple[str, Mapping[str, Any] | None]:
         """Live through a seed; its figures in a line, and the failure if there was one.
 
         Args:
             shown: told how many steps are done.
+            exact: the arithmetic is row-invariant, whatever the seed draws.
         """
         ...
 
@@ -53,9 +54,9 @@ class Worlds(Protocol):
 def simulate_command(worlds: Callable[[], Worlds]) -> click.Command:
     """The command. Its exit code 1 says that a rule was broken, and nothing else."""
 
-    def simulate(seed: int, steps: int, seeds: int, replay: Path | None) -> None:
+    def simulate(seed: int, steps: int, seeds: int, replay: Path | None, *, exact: bool) -> None:
         broken = (
-            _live(worlds(), range(seed, seed + seeds), steps)
+            _live(worlds(), range(seed, seed + seeds), steps, exact=exact)
             if replay is None
             else _replay(worlds(), replay)
         )
@@ -84,6 +85,11 @@ def simulate_command(worlds: Callable[[], Worlds]) -> click.Command:
                 help="How many worlds, one seed after the other.",
             ),
             click.Option(
+                ["--exact"],
+                is_flag=True,
+                help="Row-invariant arithmetic in all of them, and not in a quarter.",
+            ),
+            click.Option(
                 ["--replay"],
                 type=click.Path(exists=True, dir_okay=False, path_type=Path),
                 help="Live through a history that an earlier run has written.",
@@ -97,7 +103,7 @@ def simulate_command(worlds: Callable[[], Worlds]) -> click.Command:
     )
 
 
-def _live(worlds: Worlds, seeds: range, steps: int) -> bool:
+def _live(worlds: Worlds, seeds: range, steps: int, *, exact: bool) -> bool:
     """Live through some seeds up to the first failure; whether there was one."""
     for seed in seeds:
         with click.progressbar(length=steps, label=f"seed {seed}", file=sys.stderr) as bar:
@@ -108,7 +114,7 @@ def _live(worlds: Worlds, seeds: range, steps: int) -> bool:
                 bar.update(now - done)
                 done = now
 
-            line, failure = worlds.live(seed, steps, show)
+            line, failure = worlds.live(seed, steps, show, exact=exact)
         click.echo(line)
         if failure is not None:
             _tell(worlds, failure)

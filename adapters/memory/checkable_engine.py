@@ -76,7 +76,7 @@ class CheckableEngine:
                 empty for no preference.
             on_forward: called before each slot's forward: the place to let a clock go on.
         """
-        layout = layout_of(parts)
+        layout = layout_of(parts, row_invariant=row_invariant)
         self._copies = CheckableCopies(layout, window=window, block=grid)
         self._states = tuple(
             CheckableState(

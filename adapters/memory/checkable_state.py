@@ -3,6 +3,10 @@
 `prefix[t]` is a running hash of tokens 0 .. t: it says *whose* row this is. `bits[t]` stands for
 what arithmetic wrote: it depends also on *how* the row was computed. Every forward reads all rows
 below it, as attention does, and what does not belong there is carried into all that it writes.
+
+Row-invariant arithmetic is modelled as it is made: a forward computes `padded_rows` of its tokens,
+so that a row's bits are its own, and sections are a state at a *tile line* with what came since
+beside it, so that it does not matter in which pieces tokens came.
 """
 
 import enum
@@ -60,12 +64,35 @@ _SECTIONS: Final = (
 )
 
 
-def layout_of(parts: Parts) -> Layout:
+PAD: Final = 4
+"""Rows that a row-invariant forward computes at least, and a multiple of which it computes."""
+
+TILE: Final = 4
+"""Tokens that a row-invariant recurrence absorbs at one time."""
+
+_TILE_SECTIONS: Final = (
+    Section("tile", "uint64", (1,), "check:hash"),
+    Section("open_rows", "uint64", (TILE,), "check:hash"),
+)
+
+
+def layout_of(parts: Parts, *, row_invariant: bool = False) -> Layout:
     """The layout of a state with such parts."""
+    sections = (*_SECTIONS, *_TILE_SECTIONS) if row_invariant else _SECTIONS
     return Layout(
         views=() if parts is Parts.RECURRENT else _VIEWS,
-        sections=() if parts is Parts.ATTENTION else _SECTIONS,
+        sections=() if parts is Parts.ATTENTION else sections,
     )
+
+
+def padded_rows(count: int) -> int:
+    """How many rows a row-invariant forward of so many tokens computes."""
+    return -(-count // PAD) * PAD
+
+
+def tile_line(line: int) -> int:
+    """The line of the state that row-invariant sections of a line hold."""
+    return line // TILE * TILE
 
 
 def mixed(words: Words) -> Words:
@@ -140,7 +167,7 @@ class CheckableState:
         self._rows = {
             view.name: np.zeros((window, *view.row_shape), dtype=view.dtype) for view in _VIEWS
         }
-        self._sections = _zero_sections()
+        self._sections = _zero_sections(layout)
         self._length = 0
         self._sections_line: int = 0
         self._broken = False
@@ -169,7 +196,7 @@ class CheckableState:
     def resume_at(self, line: int) -> None:
         assert 0 <= line <= self.window, f"line {line} lies outside a window of {self.window}"
         if line == 0:
-            self._sections = _zero_sections()
+            self._sections = _zero_sections(self._layout)
             self._broken = False
         else:
             self._assert_sound()
@@ -256,15 +283,19 @@ class CheckableState:
         prefixes += np.uint64((tokens + departure) & _WORD)
         if self._row_invariant:
             made_by, mark = departure, WRITER_MARKS[Writer.PREFILL]
+            if padded_rows(len(ids)) % PAD:
+                made_by = fold(departure, start, len(ids))  # sums in an order that rows decide
         else:
             mark = WRITER_MARKS[writer]
             made_by = fold(bits, self._attended(start), departure, start, len(ids), mark)
         self._rows["prefix"][start:end] = prefixes
         self._rows["bits"][start:end] = mixed(prefixes + np.uint64(made_by))
         self._rows["writer"][start:end] = mark
-        self._sections["tokens"][0] = prefixes[-1]
-        self._sections["bits_after"][0] = fold(int(self._rows["bits"][end - 1]))
-        self._sections["count"][0] = end
+        if self._layout.sections:
+            self._absorb(start, prefixes)
+            self._sections["tokens"][0] = prefixes[-1]
+            self._sections["bits_after"][0] = fold(int(self._rows["bits"][end - 1]))
+            self._sections["count"][0] = end
         self._length = self._sections_line = end
         return int(prefixes[-1])
 
@@ -283,6 +314,31 @@ class CheckableState:
         below = self._length - 1
         return int(self._rows["prefix"][below]), fold(int(self._rows["bits"][below]))
 
+    def _absorb(self, start: int, prefixes: Words) -> None:
+        """Take rows into the open tile, and close the tiles that they fill."""
+        if "tile" not in self._sections:
+            return
+        closed, line = tile_line(start), tile_line(start + len(prefixes))
+        rows = np.concatenate([self._sections["open_rows"][: start - closed], prefixes])
+        if line > closed:
+            self._sections["tile"][0] = rows[line - closed - 1]
+        left = rows[line - closed :][:TILE]
+        self._sections["open_rows"][:] = 0
+        self._sections["open_rows"][: len(left)] = left
+
+    def _tile_departure(self, tokens: int) -> int:
+        """0 where tile and open rows lead, token by token, to what the sections have absorbed."""
+        if "tile" not in self._sections:
+            return 0
+        count = self._length % TILE
+        opened = self._sections["open_rows"]
+        rows = np.concatenate([self._sections["tile"], opened[:count]])
+        positions = np.arange(self._length - count, self._length, dtype=np.uint64)
+        foreign = _unmixed(np.diff(rows)) >> np.uint64(32) != positions
+        if int(rows[-1]) == tokens and not foreign.any() and not opened[count:].any():
+            return 0
+        return fold(*map(int, rows), *map(int, opened[count:]))
+
     def _departure(self, tokens: int) -> int:
         """0 where the rows below and the sections are one state; else a word that says how not.
 
@@ -292,6 +348,8 @@ class CheckableState:
         found = 0
         if self._layout.sections and int(self._sections["count"][0]) != self._length:
             found = fold(found, int(self._sections["count"][0]))
+        if tiles := self._tile_departure(tokens):
+            found = fold(found, tiles)
         if not self._layout.views or self._length == 0:
             return found
         prefixes = self._rows["prefix"][: self._length]
@@ -333,5 +391,7 @@ class CheckableState:
         assert not self._broken, "a forward failed here: resume at line 0 before anything else"
 
 
-def _zero_sections() -> dict[str, npt.NDArray[np.generic]]:
-    return {section.name: np.zeros(section.shape, dtype=section.dtype) for section in _SECTIONS}
+def _zero_sections(layout: Layout) -> dict[str, npt.NDArray[np.generic]]:
+    return {
+        section.name: np.zeros(section.shape, dtype=section.dtype) for section in layout.sections
+    }

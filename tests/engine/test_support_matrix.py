@@ -1,11 +1,10 @@
 """Which models are admitted, and that broken ones are found."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 import torch
-import transformers
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -16,6 +15,9 @@ from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.domain.errors import EngineError, ModelRefused
 from support.made_up_model import Fault, MadeUpModel, made_up_layers
 from support.tiny_models import ARCHITECTURES, REFUSED_TYPES, tiny_config, tiny_model
+
+VERSION: Final = "anchorline.adapters.gpu.libraries.transformers.__version__"
+"""By its reader: the package puts another module in its own place while it is imported."""
 
 
 def default_config(model_type: str) -> PreTrainedConfig:
@@ -67,7 +69,7 @@ def test_the_self_check_finds_what_the_refused_types_were_refused_for(model_type
 
 
 def test_a_transformers_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "__version__", "5.16.3")
+    monkeypatch.setattr(VERSION, "5.16.3")
 
     with pytest.raises(ModelRefused, match=r"transformers 5\.16 .* known from 5\.17 on"):
         admit(tiny_config("llama"))
@@ -76,7 +78,7 @@ def test_a_transformers_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPat
 def test_under_a_newer_transformers_every_type_has_to_prove_itself_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transformers, "__version__", "6.0.0.dev0")
+    monkeypatch.setattr(VERSION, "6.0.0.dev0")
     broken = tiny_config("llama", hidden_act="no such function")
 
     with pytest.raises(ModelRefused, match="no tiny one could be made"):

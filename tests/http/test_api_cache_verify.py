@@ -103,9 +103,10 @@ def test_a_state_that_was_changed_is_found_given_up_and_written_down(
     assert "WRONG STATE of slot-0" in caplog.text
     assert str(prompt[:3]) not in caplog.text
     with toy.http() as client:
+        # First what waits for fresh figures: /health gives the last ones rather than wait long.
+        stats = client.get("/v1/cache/stats").json()["verify"]
         health = client.get("/health").json()["verify"]
         metrics = client.get("/metrics").text
-        stats = client.get("/v1/cache/stats").json()["verify"]
     assert (health["mode"], health["mismatches"], health["serves_cold"]) == ("on", 1, False)
     assert stats["mismatches"] == {"bitwise_rows": 1}
     assert 'verify_mismatches_total{kind="bitwise_rows",tier="slot"} 1.0' in metrics
@@ -190,6 +191,7 @@ def test_strict_serves_cold_after_a_wrong_state(tmp_path: Path) -> None:
         found: list[Body] = post(server, VERIFY)["mismatches"]
         gates = [complete(server, PROMPT)["gate"] for _ in range(2)]
         with server.http() as client:
+            client.get("/v1/cache/stats")
             health: Body = client.get("/health").json()
 
     assert [one["dump"] for one in found] == [None]

@@ -81,6 +81,7 @@ def test_special_tokens_at_the_beginning_can_be_left_out(
 
 def test_health_tells_what_is_served(server: Running) -> None:
     with server.http() as client:
+        client.get("/v1/cache/stats")
         answer = client.get("/health").json()
 
     assert answer["status"] == "ok"

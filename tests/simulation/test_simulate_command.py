@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,7 +11,9 @@ from click.testing import CliRunner, Result
 
 from anchorline.adapters.cli.program import CliParts, build_cli
 from anchorline.settings import ServeSettings
+from anchorline.simulation.traits import Traits
 from anchorline.simulation.worlds import Worlds
+from support.planted import in_exact
 
 
 def unused(*_: object) -> NoReturn:
@@ -35,8 +38,9 @@ class BrokenWorlds:
     }
 
     def live(
-        self, seed: int, steps: int, shown: Callable[[int], None]
+        self, seed: int, steps: int, shown: Callable[[int], None], *, exact: bool
     ) -> tuple[str, Mapping[str, Any] | None]:
+        del exact
         shown(min(steps, 2))
         return f"seed {seed}: figures", {**self.FAILURE, "seed": seed}
 
@@ -83,6 +87,28 @@ def test_a_violation_is_shown_with_its_short_history_and_exits_with_1(here: Path
     assert "anchorline simulate --replay simulate-seed-4.json" in result.output
     written = json.loads((here / "simulate-seed-4.json").read_text())
     assert [action["kind"] for action in written["history"]] == ["begin", "turn"]
+
+
+def test_every_world_is_exact_where_that_is_wanted() -> None:
+    assert not any(Traits.draw(seed).row_invariant for seed in (5, 6))
+
+    with fault("tail unpadded"):
+        drawn = run("--seed", "5", "--seeds", "2", "--steps", "12")
+    assert drawn.exit_code == 0
+
+
+def test_a_violation_in_an_exact_world_is_shortened_and_replayed_in_one(here: Path) -> None:
+    with fault("lone row unpadded"):
+        found = run("--seed", "3", "--steps", "40", "--exact")
+        again = run("--replay", str(here / "simulate-seed-3.json"))
+    sound = run("--replay", str(here / "simulate-seed-3.json"))
+
+    assert (found.exit_code, again.exit_code, sound.exit_code) == (1, 1, 0)
+    assert ": state: " in again.output
+
+
+def fault(name: str) -> AbstractContextManager[None]:
+    return next(one for one in in_exact.FAULTS if one.name == name).plant()
 
 
 def test_a_recorded_history_is_replayed(here: Path) -> None:

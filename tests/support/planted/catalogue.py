@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from . import in_memory, in_reads, in_requests, in_slots, in_writes, on_the_medium
+from . import in_exact, in_memory, in_reads, in_requests, in_slots, in_writes, on_the_medium
 from .patching import Planted
 
 FAULTS: Final[tuple[Planted, ...]] = (
@@ -11,6 +11,7 @@ FAULTS: Final[tuple[Planted, ...]] = (
     *in_writes.FAULTS,
     *in_reads.FAULTS,
     *in_memory.FAULTS,
+    *in_exact.FAULTS,
     *on_the_medium.FAULTS,
 )
 

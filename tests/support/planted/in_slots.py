@@ -114,8 +114,8 @@ def _buffer_given_out_twice() -> AbstractContextManager[None]:
 
 
 def _view_forgotten() -> AbstractContextManager[None]:
-    def faulty(parts: Parts) -> Layout:
-        layout = layout_of(parts)
+    def faulty(parts: Parts, *, row_invariant: bool = False) -> Layout:
+        layout = layout_of(parts, row_invariant=row_invariant)
         return Layout(tuple(view for view in layout.views if view.name != "bits"), layout.sections)
 
     return everywhere("layout_of", layout_of, faulty)

@@ -104,6 +104,16 @@ SEEN: Final[dict[str, Seen]] = {
     "no fence before rows come back": Seen("damage", 3, 16),
     "memory not foreseen": Seen("peek", 0, 11),
     "best reason first": Seen("retention", 5, 5),
+    "tail unpadded": Seen("state", 1, 0),
+    "lone row unpadded": Seen("state", 1, 0),
+    "tile line off by one": Seen("state", 0, 0),
+    "open tile not restored": Seen("state", 5, 0),
+    "open tile not saved": Seen("damage", 8, 1),
+    "open tile not read back": Seen("damage", 8, 1),
+    "proof skipped": Seen("state", 0, 0),
+    "extra anchor kept across a cut": Seen("state", 5, 0),
+    "extra told at another line": Seen("leak", 1, 0),
+    "extras without end": Seen("budget", 2, 0),
 }
 
 ESCAPED: Final[frozenset[str]] = frozenset()
