@@ -23,7 +23,7 @@ from .adapters.http.slow_clients import BODIES_BYTES_MAX
 from .adapters.system.clock import SystemClock
 from .adapters.system.engine_thread import EngineThread
 from .adapters.system.jobs import ThreadJobs
-from .adapters.system.memory import SystemMemory
+from .adapters.system.memory import SystemMemory, share_one_heap
 from .adapters.telemetry.logs import configure_logging
 from .adapters.telemetry.mismatch_log import KeepAside, MismatchLog
 from .adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusTelemetry
@@ -103,9 +103,15 @@ def _anchor_budget(settings: ServeSettings) -> AnchorBudget:
 
 
 def _memory_pools(
-    settings: ServeSettings, engine: Engine, memory: Memory, telemetry: Telemetry
+    settings: ServeSettings,
+    engine: Engine,
+    memory: Memory,
+    telemetry: Telemetry,
+    disk: MaybeDisk,
 ) -> MemoryPools:
     """Memory with limits that are computed from what is there, but for those that are set.
+
+    The disk tier is there by then: its buffers are no cache's to give back.
 
     Raises:
         SettingsError: one that is set makes no sense here.
@@ -117,8 +123,17 @@ def _memory_pools(
         ram_bytes_max=settings.ram_bytes_max,
     )
     device = device_memory(settings.device)
+    memory.give_back()  # what loading has left free is no part of what the engine holds
     try:
-        pools = memory_pools(engine, telemetry, memory, device, wanted, _anchor_budget(settings))
+        pools = memory_pools(
+            engine,
+            telemetry,
+            memory,
+            device,
+            wanted,
+            _anchor_budget(settings),
+            beside=disk.writing_bytes,
+        )
     except RequestError as error:
         limit = str(error.field)
         setting = limit if limit == "ram_bytes_max" else f"mem_{limit}"
@@ -196,7 +211,9 @@ class Server(containers.DeclarativeContainer):
         _verify_policy, settings, fingerprint, maybe_disk.provided.keep_aside
     )
     memory = providers.Singleton(SystemMemory)
-    memory_pools = providers.Singleton(_memory_pools, settings, engine, memory, telemetry)
+    memory_pools = providers.Singleton(
+        _memory_pools, settings, engine, memory, telemetry, maybe_disk
+    )
     scheduler = providers.Singleton(
         Scheduler,
         engine,
@@ -253,11 +270,11 @@ def build(settings: ServeSettings) -> Server:
         SettingsError: the device cannot be had.
         ModelError: the model is not here, or its state could not be kept exactly.
     """
+    share_one_heap()
     location = ModelStore(settings.models_path).resolve(settings.model)
     _log.info("loading %s", location.source)
     files = find_model(location.source).directory
     server = Server(settings=settings, location=location, files=files)
-    server.maybe_disk()  # before memory is measured: its buffers are no cache's to give back
     server.app()
     manage_caches(server.memory_pools(), server.engine(), server.scheduler())
     _log_profile(server.engine(), server.fingerprint(), settings)

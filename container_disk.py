@@ -42,6 +42,9 @@ FREE_MIN: Final = 50 * 10**9
 HEADS_BYTES: Final = 16 * 10**9
 CONVERSATIONS_BYTES: Final = 64 * 10**9
 STAGING_BUFFERS: Final = 8
+COMPRESSED_COPIES: Final = 2
+"""Of each buffer while it is written: its frames, and what they are put together to."""
+
 UNBOUNDED: Final = 1 << 60
 SAVE_STEPS: Final = 16
 SHORT_STEPS: Final = 4
@@ -87,10 +90,15 @@ def disk_plan(settings: ServeSettings, total: int, free: int) -> DiskPlan:
 
 @dataclass(frozen=True, slots=True)
 class MaybeDisk:
-    """The disk tier, or that there is none: a provider would make None again when asked again."""
+    """The disk tier, or that there is none: a provider would make None again when asked again.
+
+    Attributes:
+        writing_bytes: memory that comes and goes with what is being written, at most.
+    """
 
     service: DiskService | None
     keep_aside: KeepAside | None = None
+    writing_bytes: int = 0
 
 
 def disk_of(
@@ -129,7 +137,8 @@ def _opened_disk(
         opened.callback(catalog.close)
         if catalog.damage is not None:
             _log.warning("%s", catalog.damage)
-        store = ObjectStore(storage, _codec(settings, storage))
+        codec = _codec(settings, storage)
+        store = ObjectStore(storage, codec)
         if catalog.needs_rebuild:
             _rebuild(store, catalog)
         limits = DiskLimits(
@@ -170,7 +179,10 @@ def _opened_disk(
         plan.shares.conversations_bytes_max,
         plan.free_min,
     )
-    return MaybeDisk(service, storage.keep_aside)
+    compressed = 0 if isinstance(codec, RawCodec) else COMPRESSED_COPIES
+    return MaybeDisk(
+        service, storage.keep_aside, compressed * STAGING_BUFFERS * service.pool.nbytes
+    )
 
 
 def _storage(settings: ServeSettings) -> tuple[NvmeStorage, DiskPlan]:

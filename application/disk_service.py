@@ -11,6 +11,7 @@ from ..domain.anchor import Anchor
 from ..domain.disk_index import Continuation, objects_of
 from ..domain.entry import Role, Source, Tier
 from ..domain.entry_succession import ANCHORS_SAVED
+from ..domain.grid import Span
 from ..domain.offers import Offer, usable_line
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
@@ -115,6 +116,9 @@ class DiskService:
         Without it a server whose limits were set tightly would exceed them with its first write.
         """
         self.pool.make_all()
+        # Tables of weights on the host, kernels on a device.
+        self._states[0].row_sums(Span(0, 1))
+        self._states[0].section_sums()
         # Of two values, in runs: worth compressing, and with the contexts of every kind.
         sample = np.repeat(np.arange(SAMPLE_BYTES // 64, dtype=np.uint8), 64)
         warm = partial(self.tier.store.warm, sample)

@@ -84,6 +84,7 @@ class MemoryBudget:
         self._running: tuple[int, ...] = ()
         self._samples: Counter[int] = Counter()
         self._watched: int | None = None
+        self._lasting = 0
         self._given_back: dict[tuple[str, str], GivenBack] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
         self._short = 0
@@ -207,13 +208,17 @@ class MemoryBudget:
         self._watched = None
         if self._samples[context_tokens.bit_length()] < SAMPLES:
             self._watched = context_tokens
-            self._memory.came_and_went()
+            self._lasting = self._lasting_bytes()
+            self._memory.rose()
 
     def forwarded(self) -> None:
         """It has been: what it took raises the model of the workspace."""
         if self._watched is not None:
             self._samples[self._watched.bit_length()] += 1
-            self.observe(self._watched, self._memory.came_and_went())
+            # Of what stays the rows and copies are counted elsewhere; not what the allocator keeps
+            # of blocks that are free again: for the next chunk they may be of no use.
+            stayed = self._lasting_bytes() - self._lasting
+            self.observe(self._watched, self._memory.rose() - stayed)
 
     def observe(self, context_tokens: int, bytes_used: int) -> None:
         """A chunk that ended at this line has taken so many bytes while it ran."""
@@ -274,6 +279,10 @@ class MemoryBudget:
             unwritten=self._unwritten(),
             available=use.available,
         )
+
+    def _lasting_bytes(self) -> int:
+        """Of what a chunk leaves: copies of state, and rows that it was the first to write."""
+        return self._reserve.count().live - self._unwritten()
 
     def _needed(self, context_tokens: int, running: Sequence[int]) -> int:
         """What a prefill takes beside what is held: workspace, and rows nobody has touched yet."""

@@ -38,6 +38,7 @@ def memory_pools(
     device: tuple[str, Memory] | None,
     wanted: LimitsWanted,
     anchors: AnchorBudget,
+    beside: int = 0,
 ) -> MemoryPools:
     """Pools whose limits are computed from what is there now.
 
@@ -46,6 +47,7 @@ def memory_pools(
         device: the memory that the model runs in, by name; None where that is the host's.
         wanted: limits of the model's pool, and of the tier in memory.
         anchors: the budget of each slot.
+        beside: bytes of the host's memory that come and go with what is written meanwhile.
 
     Raises:
         RequestError: limits that make no sense; names the one.
@@ -55,20 +57,22 @@ def memory_pools(
         account = CopyAccount(engine.copies)
         layout, window = engine.profile.layout, engine.profile.window
         unwritten = UnwrittenRows(engine.slots, window, layout.row_bytes)
-        found = _found(engine, host, _workspace(engine), anchor_bytes, unwritten())
+        workspace = _workspace(engine, beside)
+        found = _found(engine, host, workspace, anchor_bytes, unwritten())
         return MemoryPools(
-            [_budget(HOST, host, found, wanted, _workspace(engine), telemetry, account, unwritten)]
+            [_budget(HOST, host, found, wanted, workspace, telemetry, account, unwritten)]
         )
     name, memory = device
     sections = CopyAccount(engine.copies, rows=False)
     found = _found(engine, memory, _workspace(engine), anchor_bytes, 0, DEVICE_FLOOR_PART)
     on_device = replace(wanted, ram_bytes_max=0)  # rows are kept in the host's memory
     on_host = LimitsWanted(ram_bytes_max=wanted.ram_bytes_max)
-    rows, host_found = CopyAccount(engine.copies, sections=False), _found(engine, host)
+    rows, written = CopyAccount(engine.copies, sections=False), WorkspaceModel(beside, 0, beside)
+    host_found = _found(engine, host, written)
     return MemoryPools(
         [
             _budget(name, memory, found, on_device, _workspace(engine), telemetry, sections),
-            _budget(HOST, host, host_found, on_host, NO_WORKSPACE, telemetry, rows),
+            _budget(HOST, host, host_found, on_host, written, telemetry, rows),
         ]
     )
 
@@ -141,10 +145,12 @@ def _budget(
     return MemoryBudget(pool, memory, plan, workspace, telemetry, copies, unwritten)
 
 
-def _workspace(engine: Engine) -> WorkspaceModel:
+def _workspace(engine: Engine, beside: int = 0) -> WorkspaceModel:
     profile = engine.profile
     return WorkspaceModel(
-        profile.workspace_floor_bytes, profile.workspace_row_bytes, profile.workspace_bytes_max
+        profile.workspace_floor_bytes + beside,
+        profile.workspace_row_bytes,
+        profile.workspace_bytes_max + beside,
     )
 
 

@@ -33,10 +33,10 @@ class Memory(Protocol):
         """Return free blocks the allocator keeps to the system; the bytes returned."""
         ...
 
-    def came_and_went(self) -> int:
-        """How far the most that was allocated since the last call stands above what is now.
+    def rose(self) -> int:
+        """How far the most that was allocated since the last call stands above what was then.
 
-        That is what something took while it ran, and left nothing of. 0 where the system does not
-        say. Takes microseconds.
+        That is what something took while it ran, whatever it left. 0 at the first call, and where
+        the system does not say. Takes microseconds.
         """
         ...

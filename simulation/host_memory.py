@@ -40,7 +40,7 @@ class HostMemory:
         before, self._reserved = self.use().reserved, 0
         return before - self.use().reserved
 
-    def came_and_went(self) -> int:
+    def rose(self) -> int:
         return 0
 
 

@@ -15,6 +15,7 @@ class DeviceMemory:
     def __init__(self, device: torch.device) -> None:
         """Takes a device that exists."""
         self._device = device
+        self._noted: int | None = None
 
     def use(self) -> MemoryUse:
         free, total = torch.cuda.mem_get_info(self._device)
@@ -30,10 +31,11 @@ class DeviceMemory:
         torch.cuda.empty_cache()
         return max(before - torch.cuda.memory_reserved(self._device), 0)
 
-    def came_and_went(self) -> int:
-        most = torch.cuda.max_memory_allocated(self._device)
+    def rose(self) -> int:
+        most, before = torch.cuda.max_memory_allocated(self._device), self._noted
         torch.cuda.reset_peak_memory_stats(self._device)
-        return max(most - torch.cuda.memory_allocated(self._device), 0)
+        self._noted = torch.cuda.memory_allocated(self._device)
+        return 0 if before is None else max(most - before, 0)
 
 
 def device_memory(device: str) -> tuple[str, DeviceMemory] | None:

@@ -19,6 +19,7 @@ class FixedMemory:
         self.taken = taken
         self._allocated = allocated
         self._most = allocated
+        self._noted = allocated
         self._reserved = allocated
 
     @property
@@ -44,6 +45,6 @@ class FixedMemory:
         freed, self._reserved = self._reserved - self.allocated, self.allocated
         return freed
 
-    def came_and_went(self) -> int:
-        gone, self._most = self._most - self._allocated, self._allocated
-        return gone
+    def rose(self) -> int:
+        rose, self._most, self._noted = self._most - self._noted, self._allocated, self._allocated
+        return rose

@@ -11,8 +11,25 @@ from ...ports.memory import MemoryUse
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
+_M_ARENA_MAX: Final = -8
+"""What mallopt(3) calls the most heaps that malloc keeps."""
+
 _RESET_HIGHEST: Final = "5"
 """What makes the kernel forget the most that was resident; see proc(5), clear_refs."""
+
+
+def share_one_heap() -> bool:
+    """Have all threads allocate from one heap; False where malloc cannot be told.
+
+    glibc gives each thread a heap of its own, in which what others have freed cannot be used: with
+    a dozen threads that each do something now and then, a process takes tens of megabytes that no
+    budget foresees. To be called before there are other threads.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(mallopt(_M_ARENA_MAX, 1))
 
 
 class SystemMemory:
@@ -31,6 +48,7 @@ class SystemMemory:
         """Takes where the kernel's figures are read."""
         self._proc = proc
         self._cgroup = cgroup
+        self._noted: int | None = None
 
     def use(self) -> MemoryUse:
         resident, mapped = self._resident(), self._status().get("RssFile", 0)
@@ -49,14 +67,14 @@ class SystemMemory:
             return 0
         return max(before - self._resident(), 0)
 
-    def came_and_went(self) -> int:
-        status = self._status()
-        gone = max(status.get("VmHWM", 0) - status.get("VmRSS", 0), 0)
+    def rose(self) -> int:
+        status, before = self._status(), self._noted
+        self._noted = status.get("VmRSS", 0)
         try:
             (self._proc / "self/clear_refs").write_text(_RESET_HIGHEST)
         except OSError:
             return 0  # the highest mark is an old one
-        return gone
+        return 0 if before is None else max(status.get("VmHWM", 0) - before, 0)
 
     def _status(self) -> dict[str, int]:
         """Bytes of this process by the kernel's names; empty where it does not say."""

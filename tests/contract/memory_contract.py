@@ -33,8 +33,8 @@ class MemoryContract(ABC):
         assert after.reserved >= after.allocated
         assert after.total == before.total
 
-    def test_what_came_and_went_is_told_once(self) -> None:
+    def test_what_rose_before_the_first_call_is_not_told(self) -> None:
         memory = self.make_memory()
 
-        assert memory.came_and_went() >= 0
-        assert 0 <= memory.came_and_went() < memory.use().total
+        assert memory.rose() == 0
+        assert 0 <= memory.rose() < memory.use().total

@@ -1,9 +1,14 @@
 """Both pools of memory against the memory contract, and what each adds."""
 
+import ctypes
 import mmap
+import os
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pytest
@@ -13,6 +18,7 @@ from anchorline.adapters.system.memory import SystemMemory
 from anchorline.ports.memory import Memory
 from contract.memory_contract import MemoryContract
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 MIB = 1 << 20
 CLEAR_REFS = Path("/proc/self/clear_refs")
 
@@ -45,14 +51,14 @@ class TestFixedMemory(MemoryContract):
         memory.taken = 95
         assert memory.use().available == 0
 
-    def test_what_was_allocated_for_a_while_came_and_went(self) -> None:
+    def test_what_was_allocated_for_a_while_is_told_once(self) -> None:
         memory = FixedMemory(total=100, allocated=20)
 
         memory.allocated = 70
         memory.allocated = 30
 
-        assert memory.came_and_went() == 40
-        assert memory.came_and_went() == 0
+        assert memory.rose() == 50
+        assert memory.rose() == 0
 
 
 class TestSystemMemory(MemoryContract):
@@ -69,14 +75,23 @@ class TestSystemMemory(MemoryContract):
     @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the kernel does not say")
     def test_it_sees_what_came_and_went(self) -> None:
         memory = SystemMemory()
-        memory.came_and_went()
+        memory.rose()
 
         with taken(64 * MIB):
             pass
-        told = memory.came_and_went()
+        told = memory.rose()
 
         assert 32 * MIB < told < 128 * MIB
-        assert memory.came_and_went() < 32 * MIB
+        assert memory.rose() < 32 * MIB
+
+    @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the kernel does not say")
+    def test_it_sees_what_came_and_stayed(self) -> None:
+        memory = SystemMemory()
+        memory.rose()
+
+        with taken(64 * MIB):
+            assert 32 * MIB < memory.rose() < 128 * MIB
+            assert memory.rose() < 32 * MIB
 
     def test_without_a_mark_that_can_be_reset_nothing_is_said_to_have_come(
         self, tmp_path: Path
@@ -86,7 +101,7 @@ class TestSystemMemory(MemoryContract):
         (proc / "self/status").write_text("VmHWM:\t  9000 kB\nVmRSS:\t 4000 kB\n")
         (proc / "self/clear_refs").mkdir()
 
-        assert SystemMemory(proc=proc, cgroup=tmp_path).came_and_went() == 0
+        assert SystemMemory(proc=proc, cgroup=tmp_path).rose() == 0
 
     def test_files_that_this_process_has_mapped_are_not_available(self, tmp_path: Path) -> None:
         proc, group = tmp_path / "proc", tmp_path / "cgroup"
@@ -145,3 +160,45 @@ def write_group(group: Path, *, limit: str, used: int, cached: int) -> None:
     (group / "memory.max").write_text(f"{limit}\n")
     (group / "memory.current").write_text(f"{used}\n")
     (group / "memory.stat").write_text(f"anon {used - cached}\ninactive_file {cached}\n")
+
+
+def heaps_of_threads(*, shared: bool) -> int:
+    """How much address space eight threads that allocate make a new process take, in bytes."""
+    return int(
+        subprocess.run(
+            [sys.executable, "-c", THREADS_THAT_ALLOCATE, str(int(shared))],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT / ".path")},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+    )
+
+
+THREADS_THAT_ALLOCATE: Final = """
+import sys, threading
+from pathlib import Path
+from anchorline.adapters.system.memory import share_one_heap
+
+if int(sys.argv[1]):
+    assert share_one_heap()
+def taken():
+    return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
+before, hold, held = taken(), threading.Event(), []
+def allocate():
+    held.append(bytearray(10_000))
+    hold.wait()
+threads = [threading.Thread(target=allocate) for _ in range(8)]
+for thread in threads:
+    thread.start()
+while len(held) < 8:
+    pass
+print(taken() - before)
+hold.set()
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this is not glibc's malloc")
+def test_threads_have_no_heap_of_their_own_once_they_share_one() -> None:
+    assert heaps_of_threads(shared=False) - heaps_of_threads(shared=True) >= 4 * 64 * MIB

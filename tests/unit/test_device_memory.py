@@ -67,15 +67,16 @@ def test_free_blocks_of_the_allocator_go_back_to_the_device(device: FakeDevice) 
     assert device.allocated == 300
 
 
-def test_what_a_forward_took_and_freed_came_and_went(device: FakeDevice) -> None:
+def test_what_a_forward_took_is_told_once(device: FakeDevice) -> None:
     memory = DeviceMemory(torch.device("cuda:0"))
-    memory.came_and_went()
+    device.hold(300)
+    memory.rose()
 
     device.hold(480)
     device.hold(320)
 
-    assert memory.came_and_went() == 160
-    assert memory.came_and_went() == 0
+    assert memory.rose() == 180
+    assert memory.rose() == 0
 
 
 def test_where_the_model_runs_on_the_cpu_its_memory_is_the_hosts() -> None:

@@ -438,14 +438,25 @@ def test_what_came_and_went_before_a_chunk_is_none_of_its_workspace() -> None:
     assert pool.budget.stats().workspace.raised_bytes == 0
 
 
-def test_what_a_chunk_leaves_behind_is_no_workspace() -> None:
-    pool = Pool()
+def test_rows_that_a_chunk_is_the_first_to_write_are_no_workspace() -> None:
+    pool = Pool(unwritten=400)
 
     pool.budget.forwarding(64)
-    pool.memory.allocated += 300  # rows and an anchor: they stay
+    pool.memory.allocated += 300
+    pool.unwritten -= 300
     pool.budget.forwarded()
 
     assert pool.budget.stats().workspace.raised_bytes == 0
+
+
+def test_blocks_that_the_allocator_keeps_of_a_chunk_are_workspace() -> None:
+    pool = Pool(peak=600)
+
+    pool.budget.forwarding(64)
+    pool.memory.allocated += 150
+    pool.budget.forwarded()
+
+    assert pool.budget.stats().workspace.raised_bytes == 150 - 74
 
 
 def test_after_some_prefills_of_a_length_nobody_watches_any_more() -> None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ....domain.sums import NO_SUMS, Sums, weights
+from ....domain.sums import NO_SUMS, Sums
 from .triton_module import triton_kernels
 
 TABLE_WORDS: Final = 1 << 20
@@ -122,7 +122,12 @@ def _weights(start: int, end: int) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=4)
 def _made_weights(start: int, end: int) -> npt.NDArray[np.uint64]:
-    """As of `domain.sums.weights`, without an array for every step; kept for the next parts."""
+    """Those of a piece behind the table; kept for the next parts."""
+    return _make_weights(start, end)
+
+
+def _make_weights(start: int, end: int) -> npt.NDArray[np.uint64]:
+    """As of `domain.sums.weights`, without an array for every step."""
     z = np.arange(start + 1, end + 1, dtype=np.uint64)
     shifted = np.empty_like(z)
     with np.errstate(over="ignore"):
@@ -139,7 +144,7 @@ def _made_weights(start: int, end: int) -> npt.NDArray[np.uint64]:
 
 @lru_cache(maxsize=1)
 def _first_weights() -> npt.NDArray[np.uint64]:
-    return weights(TABLE_WORDS)
+    return _make_weights(0, TABLE_WORDS)
 
 
 def torch_sums(words: Tensor) -> Tensor:
