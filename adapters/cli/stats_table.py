@@ -32,6 +32,7 @@ class Ram(msgspec.Struct):
     restored: int = 0
     evicted: int = 0
     demoted: int = 0
+    healed: int = 0
     cut: int = 0
 
 
@@ -53,6 +54,16 @@ class Disk(msgspec.Struct):
         default_factory=dict[str, dict[str, int]]
     )
     write_level: str = ""
+
+
+class Responses(msgspec.Struct):
+    """Answers that are given again, as `application.stats.ResponseStats` has them."""
+
+    answers: int = 0
+    bytes_held: int = 0
+    bytes_max: int = 0
+    hits: int = 0
+    misses: int = 0
 
 
 class Prefetch(msgspec.Struct):
@@ -107,6 +118,7 @@ class Stats(msgspec.Struct):
     ram: Ram | None = None
     disk: Disk | None = None
     prefetch: Prefetch | None = None
+    responses: Responses | None = None
     verify: Verify | None = None
     arithmetic: str = ""
     memory: list[Pool] = msgspec.field(default_factory=list[Pool])
@@ -142,6 +154,8 @@ def stats_rows(stats: Stats) -> Iterator[Row]:
     if stats.prefetch is not None and stats.prefetch.begun:
         ahead = stats.prefetch
         yield "read ahead", f"{ahead.arrived} of {ahead.begun} entries, {size(ahead.bytes_read)}"
+    if stats.responses is not None:
+        yield "answers kept", _responses(stats.responses)
     if stats.verify is not None:
         yield "verified", _verified(stats.verify)
 
@@ -167,6 +181,8 @@ def _ram(ram: Ram) -> Iterator[Row]:
     left = ram.evicted or ram.demoted
     gone = f"; {ram.evicted} gave way, {ram.demoted} are on disk alone" if left else ""
     yield "entries there", f"{_counts(ram.entries) or 'none'}; {ram.restored} resumed from{gone}"
+    if ram.healed:
+        yield "healed", f"{ram.healed} entries were read again on the grid"
     if ram.cut:
         yield "cut short", f"{ram.cut} lost rows for want of room"
 
@@ -183,6 +199,11 @@ def _disk(disk: Disk) -> Iterator[Row]:
     for day, kinds in disk.written_by_day.items():
         parts = ", ".join(f"{kind} {size(nbytes)}" for kind, nbytes in sorted(kinds.items()))
         yield f"written {day}", f"{size(sum(kinds.values()))}: {parts}"
+
+
+def _responses(kept: Responses) -> str:
+    held = f"{kept.answers} in {size(kept.bytes_held)} of {size(kept.bytes_max)}"
+    return f"{held}; {kept.hits} of {kept.hits + kept.misses} requests were answered so"
 
 
 def _verified(verify: Verify) -> str:

@@ -5,6 +5,7 @@ one architecture of each kind. With ANCHORLINE_EXHAUSTIVE set: every architectur
 prompts across the lines 512 and 1,024, 200 tokens of decode.
 """
 
+import json
 import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import anchorline
 from anchorline.adapters.gpu.cache_layers import layers_of
 from anchorline.adapters.gpu.exact import arithmetic
 from anchorline.adapters.gpu.exact.arithmetic import (
+    DECODE_COST_MAX,
     READING,
     ArithChoice,
     Arithmetic,
@@ -31,8 +33,10 @@ from anchorline.adapters.gpu.exact.binding import Binding
 from anchorline.adapters.gpu.exact.proof import proof_ids, prove
 from anchorline.adapters.gpu.exact.verdict import Verdict, VerdictStore
 from anchorline.adapters.gpu.loading import DtypeChoice, load_engine
+from anchorline.adapters.gpu.model_store import ModelStore
 from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.container import proved_arithmetic
+from anchorline.domain.errors import ModelNotFound
 from anchorline.domain.tokens import TokenIds
 from anchorline.settings import ServeSettings
 from contract.readings import Reading, decode_all, differences, read, some_ids
@@ -352,3 +356,33 @@ def test_a_model_is_proved_for_the_command_line(tmp_path: Path) -> None:
     settings = ServeSettings(model="toy", dtype="float32", window=96, cache_dir=tmp_path)
 
     assert proved_arithmetic(settings).startswith("exact: proved row-invariant in ")
+
+
+def test_auto_decides_by_what_it_measured(tmp_path: Path) -> None:
+    engine = load_engine(str(TOY), window=600, arith="auto", verdicts=tmp_path)
+
+    (file,) = tmp_path.iterdir()
+    costs_little = json.loads(file.read_text())["decode_cost"] <= DECODE_COST_MAX
+    assert engine.profile.row_invariant is costs_little
+    assert engine.profile.arithmetic.startswith("exact: " if costs_little else "grid: ")
+
+
+@exhaustive
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["toy", "smollm2"])
+def test_the_whole_grid_of_pieces_with_weights_that_were_learned(
+    name: str, dtype: DtypeChoice, count: int
+) -> None:
+    try:
+        source = ModelStore(ServeSettings().models_path).resolve(name).source
+    except ModelNotFound as error:
+        pytest.skip(str(error))
+    with threads(count):
+        engine = load_engine(
+            source, dtype=dtype, window=1100, grid=1100, threads=count, arith="exact"
+        )
+
+        assert engine.profile.row_invariant, engine.profile.arithmetic
+        assert departures(engine, 600, 400, PIECES) == []
+        assert departures(engine, 1100, 900, PIECES) == []

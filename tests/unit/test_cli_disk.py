@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from anchorline.adapters.cli.models_command import Flags
 from anchorline.adapters.cli.program import CliParts, build_cli
-from anchorline.adapters.cli.stats_table import Prefetch, Stats, stats_rows
+from anchorline.adapters.cli.stats_table import Prefetch, Ram, Responses, Stats, stats_rows
 from anchorline.adapters.cli.verify_command import Counted, VerifyStore
 from anchorline.application.rebuild import RebuildReport
 from anchorline.application.verify import Damage, VerifyReport
@@ -444,6 +444,11 @@ def test_json_is_the_servers_own(script: Script) -> None:
         (
             Stats(prefetch=Prefetch(begun=3, arrived=2, bytes_read=2048)),
             ("read ahead", "2 of 3 entries, 2.0 KiB"),
+        ),
+        (Stats(ram=Ram(healed=2)), ("healed", "2 entries were read again on the grid")),
+        (
+            Stats(responses=Responses(answers=2, bytes_held=512, bytes_max=2048, hits=1, misses=3)),
+            ("answers kept", "2 in 512 B of 2.0 KiB; 1 of 4 requests were answered so"),
         ),
     ],
 )
