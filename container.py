@@ -124,6 +124,7 @@ def _memory_pools(
     )
     device = device_memory(settings.device)
     memory.give_back()  # what loading has left free is no part of what the engine holds
+    memory.rose()  # and the most that it took is not what serving takes
     try:
         pools = memory_pools(
             engine,

@@ -86,12 +86,12 @@ class Conversations:
         return self._lacks(entry.chain, entry.state.lasting(self._grid).end)
 
     def was_given_up(self, entry: RamEntry) -> bool:
-        """Whether the medium had all that memory has of it, and let it go by its own rules."""
-        given_up = self._tier.given_up
-        if entry.stored is not None and given_up.had(entry.stored, entry.line, ends=False):
+        """Whether the medium had all that memory has of it, and let it go since its last use."""
+        had, line, used_s = self._tier.given_up.had, entry.line, entry.last_used_s
+        if entry.stored is not None and had(entry.stored, line, used_s, ends=False):
             return True
         ends = entry.state.lasting(self._grid).end is not None
-        return given_up.had(self._own_id(entry.chain), entry.line, ends=ends)
+        return had(self._own_id(entry.chain), line, used_s, ends=ends)
 
     def _lacks(self, chain: PromptChain, end: End | None) -> bool:
         """Whether the medium lacks the conversation of a chain's tokens, or its end."""

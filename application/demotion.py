@@ -38,6 +38,10 @@ class Demotion:
                 continue
             if not self._conversations.is_dirty_entry(entry):
                 self._ram.demote(entry)
-            elif entry.line >= self._conversations.policy.idle_tokens_min:
+            elif (
+                entry.line >= self._conversations.policy.idle_tokens_min
+                # What the medium has just let go for others stays, for as long as there is room.
+                and not self._conversations.was_given_up(entry)
+            ):
                 # It leaves once that is durable; a write that fails leaves it where it is.
                 self._conversations.save_entry(entry, WriteCause.EVICTION)

@@ -11,6 +11,7 @@ from ..domain.anchor import Anchor
 from ..domain.disk_index import Continuation, objects_of
 from ..domain.entry import Role, Source, Tier
 from ..domain.entry_succession import ANCHORS_SAVED
+from ..domain.errors import StorageUnavailable
 from ..domain.grid import Span
 from ..domain.offers import Offer, usable_line
 from ..domain.prompt import Prompt
@@ -114,19 +115,27 @@ class DiskService:
         """Take the memory now that reads and writes take later: limits are computed beside it.
 
         Without it a server whose limits were set tightly would exceed them with its first write.
+
+        Raises:
+            StorageUnavailable: there is not enough of it.
         """
-        self.pool.make_all()
+        try:
+            self.pool.make_all()
+            self.tier.store.keep_pieces(len(READ_LANES) - 1)
+        except MemoryError as error:
+            raise StorageUnavailable(f"its buffers do not fit: {error}") from error
         # Tables of weights on the host, kernels on a device.
         self._states[0].row_sums(Span(0, 1))
         self._states[0].section_sums()
-        # Of two values, in runs: worth compressing, and with the contexts of every kind.
+        # In runs: worth compressing, by every setting that is tried.
         sample = np.repeat(np.arange(SAMPLE_BYTES // 64, dtype=np.uint8), 64)
         warm = partial(self.tier.store.warm, sample)
         handles = [self._jobs.submit(lane, warm) for lane in LANES]
         for handle in handles:
             self._jobs.wait(handle)
             failure = self._jobs.result(handle)
-            assert failure is None, f"a codec that cannot read what it wrote: {failure}"
+            if failure is not None:
+                raise StorageUnavailable(f"a lane cannot compress and read: {failure!r}")
 
     # --- reading ----------------------------------------------------------------------------------
 

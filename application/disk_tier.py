@@ -57,7 +57,7 @@ class DiskTier:
         profile: of the engine whose state it keeps.
         limits: its bounds.
         heirs: of entries that gave their place to longer ones.
-        given_up: entries that were let go by the rules of the medium.
+        given_up: entries that were let go for others.
         ledger: whether something may be written now; to be told of what was not.
         rate: of the medium, to be told of what was read.
         counters: of this process, so far.
@@ -347,6 +347,7 @@ class DiskTier:
 
     def clear(self) -> int:
         """Let everything go that nobody is reading; the bytes that became free."""
+        self.given_up.clear()
         before = self.space().used
         for entry in self.entries():
             if entry.id not in self._in_use:
@@ -380,7 +381,8 @@ class DiskTier:
         entry = self._entry(entry_id)
         if entry is None or not self._forget(entry):
             return False
-        self.given_up.left(entry)
+        if why in (Left.SHARE, Left.ROOM):
+            self.given_up.left(entry, self._clock.monotonic())
         self.counters.evicted += 1
         self._telemetry.count(names.EVICTED, labels={"reason": why.value})
         return not self._unneeded.are_left_over(objects_of(entry))

@@ -55,7 +55,8 @@ class Displacing:
         fate = self._fate(ram, preparation)
         coming = self._needed_at_most(ram, preparation.placement, fate)
         coming += self._at_risk(ram, preparation, fate.elsewhere.end)
-        victims = [one for one in ram.unsafe_victims(coming) if one.id not in preparation.tried]
+        unsafe = _unsafe_victims(ram, coming, preparation.placement)
+        victims = [one for one in unsafe if one.id not in preparation.tried]
         preparation.tried.update(one.id for one in victims)
         preparation.saves = self._save_entries(victims)
         if not preparation.saves:
@@ -119,10 +120,14 @@ class Displacing:
         writes = [save(one, WriteCause.EVICTION) for one in entries]
         return [write for write in writes if write is not None]
 
-    def _save_behind(self, ram: RamTier, to_come: int) -> None:
+    def _save_behind(self, ram: RamTier, to_come: int, placement: Placement) -> None:
         """Begin to write what may have to go: while one is being written, the next one would."""
         tried: set[EntryId] = set()
-        while victims := [one for one in ram.unsafe_victims(to_come) if one.id not in tried]:
+        while True:
+            unsafe = _unsafe_victims(ram, to_come, placement)
+            victims = [one for one in unsafe if one.id not in tried]
+            if not victims:
+                return
             tried.update(one.id for one in victims)
             self._save_entries(victims)
 
@@ -140,7 +145,8 @@ class Displacing:
         if preparation.save is None:
             self._save_kept(entry)
         # It may have to go itself, before all is copied that stands in the request's way.
-        self._save_behind(ram, self._at_risk(ram, preparation, placement.line_in_place))
+        to_come = self._at_risk(ram, preparation, placement.line_in_place)
+        self._save_behind(ram, to_come, placement)
 
     def _make_room(self, ram: RamTier, placement: Placement, fate: Displacement) -> bool:
         """Make room for what is kept, which is more once who shared it has gone for it."""
@@ -166,6 +172,15 @@ class Displacing:
         if not disk.conversations.must_save(slot.resident, shared, same_session=same):
             return None
         return disk.conversations.save(slot.index, slot.resident, slot.session, WriteCause.EVICTION)
+
+
+def _unsafe_victims(ram: RamTier, nbytes: int, placement: Placement) -> list[RamEntry]:
+    """Those that may have to go, while what the request resumes from must stay and after that."""
+    victims = ram.unsafe_victims(nbytes)
+    if placement.way is not None:
+        later = ram.unsafe_victims(nbytes, placement.way.entry)
+        victims.extend(one for one in later if one not in victims)
+    return victims
 
 
 def _changing_places(ram: RamTier, placement: Placement) -> int:

@@ -33,19 +33,19 @@ class Heirs:
 
 
 class GivenUp:
-    """Which entries the medium had, and let go for others by its own rules. One thread at a time.
+    """Which entries the medium had, and let go for others. One thread at a time.
 
-    To write one of them again would be to overrule what was decided of its worth: the next one
-    would go for it, and it for the next one.
+    To write one of them again before anybody has used it would be to overrule what was decided of
+    its worth: the next one would go for it, and it for the next one.
     """
 
     def __init__(self) -> None:
         """Nothing has been let go."""
-        self._entries: dict[EntryId, tuple[int, bool]] = {}
+        self._entries: dict[EntryId, tuple[float, int, bool]] = {}
 
-    def left(self, entry: StoredEntry) -> None:
-        """An entry has been let go."""
-        self._entries[entry.id] = (entry.anchors[-1].line, entry.end is not None)
+    def left(self, entry: StoredEntry, now_s: float) -> None:
+        """An entry has been let go, for want of room."""
+        self._entries[entry.id] = (now_s, entry.anchors[-1].line, entry.end is not None)
         while len(self._entries) > REMEMBERED_MAX:
             del self._entries[next(iter(self._entries))]
 
@@ -53,7 +53,17 @@ class GivenUp:
         """It is stored again; whatever became of it before is over."""
         self._entries.pop(entry_id, None)
 
-    def had(self, entry_id: EntryId, line: int, *, ends: bool) -> bool:
-        """Whether an entry was let go that reached a line, and had its end if that is wanted."""
-        reached, ended = self._entries.get(entry_id, (0, False))
-        return reached >= line and (ended or not ends)
+    def clear(self) -> None:
+        """There is room again for all of them."""
+        self._entries.clear()
+
+    def had(self, entry_id: EntryId, line: int, used_s: float, *, ends: bool) -> bool:
+        """Whether an entry was let go that reached a line, and had its end if that is wanted.
+
+        Args:
+            used_s: when it was used last; what was let go before that was judged too early.
+        """
+        if entry_id not in self._entries:
+            return False
+        left_s, reached, ended = self._entries[entry_id]
+        return left_s >= used_s and reached >= line and (ended or not ends)

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from .ram_entry import RamEntry
 
-Order: TypeAlias = tuple[bool, bool, bool, float, float]
+Order: TypeAlias = tuple[bool, int, bool, float, float]
 """The least goes first."""
 
 

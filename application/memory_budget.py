@@ -41,12 +41,14 @@ class _Measured:
 
     Attributes:
         held: by the process, free blocks included.
+        highest: the most that this was.
         free: of those, blocks that nothing uses.
         live: copies of state that somebody holds.
         unwritten: rows that slots will take without asking.
     """
 
     held: int
+    highest: int
     free: int
     live: int
     unwritten: int
@@ -54,7 +56,12 @@ class _Measured:
 
 
 class MemoryBudget:
-    """One pool's limits, and the caches that live under them. On the engine thread."""
+    """One pool's limits, and the caches that live under them. On the engine thread.
+
+    Attributes:
+        is_disturbed: whether something beside a prefill takes memory now, so that what rises is
+            not to be taken for its workspace.
+    """
 
     def __init__(
         self,
@@ -88,6 +95,7 @@ class MemoryBudget:
         self._given_back: dict[tuple[str, str], GivenBack] = {}
         self._refused: Counter[tuple[str, str]] = Counter()
         self._short = 0
+        self.is_disturbed: Callable[[], bool] = lambda: False
         self._now = self._measure()
         self._tell_limits()
 
@@ -137,9 +145,10 @@ class MemoryBudget:
         grown = self._reserve.count().live - now.live
         used = now.held - now.free + now.unwritten + grown
         workspace = self._workspace.nbytes(max(self._running)) if self._running else 0
+        beside = plan.found.beside
         return min(
-            (plan.ceiling.bytes - plan.slack.bytes - used, "ceiling"),
-            (plan.peak.bytes - used - workspace, "peak"),
+            (plan.ceiling.bytes - max(plan.slack.bytes, beside) - used, "ceiling"),
+            (plan.peak.bytes - used - workspace - beside, "peak"),
             (now.available + now.free - now.unwritten - grown - plan.floor.bytes, "machine"),
         )
 
@@ -206,6 +215,8 @@ class MemoryBudget:
     def forwarding(self, context_tokens: int) -> None:
         """A chunk that ends at this line is about to be forwarded; follow with `forwarded`."""
         self._watched = None
+        if self.is_disturbed():
+            return
         if self._samples[context_tokens.bit_length()] < SAMPLES:
             self._watched = context_tokens
             self._lasting = self._lasting_bytes()
@@ -248,6 +259,7 @@ class MemoryBudget:
             total=self._plan.found.total,
             available=now.available,
             held=now.held,
+            highest=now.highest,
             free=now.free,
             unwritten=now.unwritten,
             limits=self._plan.figures(),
@@ -257,6 +269,7 @@ class MemoryBudget:
                 bytes_max=model.bytes_max,
                 window_bytes=model.nbytes(window),
                 raised_bytes=model.nbytes(window) - base.nbytes(window),
+                beside_bytes=self._plan.found.beside,
             ),
             caches={cache.name: cache.held() for cache in self._caches},
             running=max(self._running, default=0),
@@ -274,6 +287,7 @@ class MemoryBudget:
         use, copies = self._memory.use(), self._reserve.count()
         return _Measured(
             held=use.reserved,
+            highest=use.highest,
             free=use.reserved - use.allocated + copies.free,
             live=copies.live,
             unwritten=self._unwritten(),
@@ -289,7 +303,7 @@ class MemoryBudget:
         contexts = (*running, context_tokens)
         rows = min(self._now.unwritten, sum(contexts) * self._plan.found.row_bytes)
         # Chunks run one after the other, so there is one workspace: the largest.
-        return self._workspace.nbytes(max(contexts)) + rows
+        return self._workspace.nbytes(max(contexts)) + rows + self._plan.found.beside
 
     def _missing(self, context_tokens: int, running: Sequence[int]) -> int:
         """Bytes to be given back before a prefill fits; 0 or less where it does."""

@@ -57,8 +57,8 @@ def memory_pools(
         account = CopyAccount(engine.copies)
         layout, window = engine.profile.layout, engine.profile.window
         unwritten = UnwrittenRows(engine.slots, window, layout.row_bytes)
-        workspace = _workspace(engine, beside)
-        found = _found(engine, host, workspace, anchor_bytes, unwritten())
+        workspace = _workspace(engine)
+        found = replace(_found(engine, host, workspace, anchor_bytes, unwritten()), beside=beside)
         return MemoryPools(
             [_budget(HOST, host, found, wanted, workspace, telemetry, account, unwritten)]
         )
@@ -67,12 +67,12 @@ def memory_pools(
     found = _found(engine, memory, _workspace(engine), anchor_bytes, 0, DEVICE_FLOOR_PART)
     on_device = replace(wanted, ram_bytes_max=0)  # rows are kept in the host's memory
     on_host = LimitsWanted(ram_bytes_max=wanted.ram_bytes_max)
-    rows, written = CopyAccount(engine.copies, sections=False), WorkspaceModel(beside, 0, beside)
-    host_found = _found(engine, host, written)
+    rows = CopyAccount(engine.copies, sections=False)
+    host_found = replace(_found(engine, host), beside=beside)
     return MemoryPools(
         [
             _budget(name, memory, found, on_device, _workspace(engine), telemetry, sections),
-            _budget(HOST, host, host_found, on_host, written, telemetry, rows),
+            _budget(HOST, host, host_found, on_host, NO_WORKSPACE, telemetry, rows),
         ]
     )
 
@@ -91,6 +91,9 @@ def manage_caches(pools: MemoryPools, engine: Engine, scheduler: Scheduler) -> N
     Copies of sections stand with the slots, copies of rows on the host.
     """
     ram, nbytes = scheduler.ram, engine.profile.layout.section_bytes
+    disk = scheduler.disk
+    if disk is not None:
+        pools.model.is_disturbed = lambda: disk.tier.lent > 0 or disk.writes.pending > 0
     takes = copied_from(scheduler.disk)
     anchors: list[Reclaimable] = [
         BodyAnchors(scheduler.slots, nbytes, takes),
@@ -145,12 +148,10 @@ def _budget(
     return MemoryBudget(pool, memory, plan, workspace, telemetry, copies, unwritten)
 
 
-def _workspace(engine: Engine, beside: int = 0) -> WorkspaceModel:
+def _workspace(engine: Engine) -> WorkspaceModel:
     profile = engine.profile
     return WorkspaceModel(
-        profile.workspace_floor_bytes + beside,
-        profile.workspace_row_bytes,
-        profile.workspace_bytes_max + beside,
+        profile.workspace_floor_bytes, profile.workspace_row_bytes, profile.workspace_bytes_max
     )
 
 

@@ -34,6 +34,7 @@ class WorkspaceStats:
         bytes_max: where that estimate ends.
         window_bytes: what a prefill of the whole window is expected to take.
         raised_bytes: how much of that was observed beyond the estimate.
+        beside_bytes: what may come and go with what is written meanwhile.
     """
 
     floor_bytes: int
@@ -41,6 +42,7 @@ class WorkspaceStats:
     bytes_max: int
     window_bytes: int
     raised_bytes: int
+    beside_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class MemoryStats:
         total: bytes there are.
         available: that could still be taken without hurting others.
         held: by this process, free blocks included.
+        highest: the most that this was since the server began to serve.
         free: of those, blocks that nothing uses.
         unwritten: rows of slots that were not touched yet, and are not held so far.
         limits: in force, each with where it comes from.
@@ -64,6 +67,7 @@ class MemoryStats:
     total: int
     available: int
     held: int
+    highest: int
     free: int
     unwritten: int
     limits: dict[str, Figure]

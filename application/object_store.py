@@ -156,6 +156,13 @@ class ObjectStore:
     def storage(self) -> BlockStorage:
         return self._storage
 
+    def keep_pieces(self, count: int) -> None:
+        """Make buffers for so many reads at one time, with their memory behind them."""
+        while len(self._pieces) < count:
+            piece = self._storage.buffer(PIECE_BYTES)
+            piece[:] = 0
+            self._pieces.append(piece)
+
     def warm(self, sample: ByteArray) -> None:
         """Compress a sample and read it back: this thread makes for itself what that takes."""
         encoded = self._codec.encode(sample, WARM_ITEM_BYTES)

@@ -25,13 +25,11 @@ def ram_tier(
         conversations, writes = disk.conversations, disk.writes
 
         def is_safe(entry: RamEntry) -> bool:
-            return (
-                entry.line < conversations.policy.lost_tokens_min
-                or not conversations.is_dirty_entry(entry)
-                or conversations.was_given_up(entry)
-            )
+            short = entry.line < conversations.policy.lost_tokens_min
+            return short or not conversations.is_dirty_entry(entry)
 
         ram.is_safe, ram.cut = is_safe, writes.fence_entry
+        ram.given_up = conversations.was_given_up
     return ram
 
 

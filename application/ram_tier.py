@@ -66,6 +66,7 @@ class RamTier:
     Attributes:
         limit: of the bytes that it may hold, by those that it does.
         is_safe: whether an entry may leave memory and nothing is lost.
+        given_up: whether the medium had an entry, and let it go for others since its last use.
         in_session: whether an entry is the conversation of an open session.
         cut: told of an entry whose rows from a line on are gone.
         entered: told of an entry that is kept now.
@@ -93,6 +94,7 @@ class RamTier:
         self._retention = retention
         self.limit: Callable[[int], int] = lambda held: bytes_max
         self.is_safe: Callable[[RamEntry], bool] = lambda entry: True
+        self.given_up: Callable[[RamEntry], bool] = lambda entry: False
         self.in_session: Callable[[RamEntry], bool] = lambda entry: False
         self.cut: Callable[[RamEntry, int], None] = lambda entry, line: None
         self.reserved: Callable[[], int] = lambda: 0
@@ -367,15 +369,21 @@ class RamTier:
         handles = {anchor.handle for anchor in resident.kept_state(resident.highest).anchors}
         return self._sections.bytes_not_kept(handles)
 
-    def unsafe_victims(self, nbytes: int) -> list[RamEntry]:
-        """Entries that would go for so many bytes and would be lost, in the order they would go."""
+    def unsafe_victims(self, nbytes: int, borrowed: RamEntry | None = None) -> list[RamEntry]:
+        """Entries that would go for so many bytes and would be lost, in the order they would go.
+
+        But for those that the medium has given up: written again, each would take another's place.
+
+        Args:
+            borrowed: an entry that has to stay for now, and may have to go before all is taken.
+        """
         freed = self.free()
         unsafe: list[RamEntry] = []
-        for entry in self._by_retention():
+        for entry in self._by_retention(borrowed):
             if freed >= nbytes:
                 break
             freed += self.bytes_alone(entry)
-            if not self.is_safe(entry):
+            if not (self.is_safe(entry) or self.given_up(entry)):
                 unsafe.append(entry)
         return unsafe
 
@@ -456,9 +464,9 @@ class RamTier:
             and np.array_equal(entry.ids[:line], prompt.ids[:line])
         )
 
-    def _by_retention(self) -> list[RamEntry]:
+    def _by_retention(self, borrowed: RamEntry | None = None) -> list[RamEntry]:
         now_s = self._clock.monotonic()
-        idle = [entry for entry in self._entries.values() if not entry.lent]
+        idle = [one for one in self._entries.values() if not one.lent or one is borrowed]
         return sorted(
             idle, key=lambda one: leaves_first(self._holding(one), self._retention, now_s)
         )
@@ -497,13 +505,15 @@ class RamTier:
         )
 
     def _holding(self, entry: RamEntry) -> RamHolding:
+        safe = self.is_safe(entry)
         return RamHolding(
             tokens=entry.line,
             alone_bytes=self.bytes_alone(entry),
             hits=entry.hits,
             last_used_s=entry.last_used_s,
             credit=entry.credit,
-            safe=self.is_safe(entry),
+            safe=safe,
+            given_up=not safe and self.given_up(entry),
             in_session=self.in_session(entry),
         )
 

@@ -63,6 +63,7 @@ class MemoryFound:
         window: tokens that a slot holds.
         row_bytes: of one token's rows.
         workspace: of the longest prefill, as the engine estimates it.
+        beside: what comes and goes with what is written, whatever else goes on.
         anchors: what the slots' anchors may take.
         floor: what the system keeps; see `system_floor`.
     """
@@ -76,6 +77,7 @@ class MemoryFound:
     workspace: int
     anchors: int
     floor: int
+    beside: int = 0
 
     @property
     def engine(self) -> int:
@@ -174,7 +176,7 @@ def memory_plan(found: MemoryFound, wanted: LimitsWanted) -> MemoryPlan:
             field="peak" if wanted.peak else "ceiling",
         )
     slack = _slack(found, wanted, ceiling.bytes)
-    caches = max(ceiling.bytes - slack.bytes - found.engine, 0)
+    caches = max(ceiling.bytes - max(slack.bytes, found.beside) - found.engine, 0)
     anchors = _anchors(found, caches)
     return MemoryPlan(
         found=found,
@@ -215,7 +217,7 @@ def _peak(found: MemoryFound, wanted: LimitsWanted, ceiling: int) -> Figure:
         return Figure(wanted.peak, "as set")
     reach = max(found.engine + found.spare, ceiling)
     # A ceiling that is lower than the engine leaves caches nothing, and requests what they need.
-    needed = max(ceiling, found.engine) + found.workspace
+    needed = max(ceiling, found.engine) + found.workspace + found.beside
     if needed <= reach:
         why = f"the ceiling, and {size(found.workspace)} of workspace for the longest prompt"
         return Figure(needed, why)

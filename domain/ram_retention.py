@@ -1,7 +1,8 @@
 """Which entry leaves memory first.
 
-What is durable, or too short to be written at all, goes before what would be lost; what nobody's
-open session names goes before what one does. Among equals a policy decides.
+What is durable, or too short to be written at all, goes before what the medium had and let go for
+others, and that before what would be lost unjudged; what nobody's open session names goes before
+what one does. Among equals a policy decides.
 """
 
 import enum
@@ -33,6 +34,7 @@ class RamHolding:
         alone_bytes: that come free with it.
         credit: for `COST_SIZE`: as `greedy_dual_credit` gave it at its last use.
         safe: it is durable, or too short to be worth a write.
+        given_up: it is not, since the medium let it go for others after its last use.
         in_session: some open session's conversation.
     """
 
@@ -42,6 +44,7 @@ class RamHolding:
     last_used_s: float
     credit: float = 0.0
     safe: bool = True
+    given_up: bool = False
     in_session: bool = False
 
 
@@ -67,6 +70,14 @@ def worth(holding: RamHolding, policy: Retention, now_s: float) -> tuple[float, 
 
 def leaves_first(
     holding: RamHolding, policy: Retention, now_s: float
-) -> tuple[bool, bool, float, float]:
+) -> tuple[int, bool, float, float]:
     """The order in which entries leave: the smallest first."""
-    return (not holding.safe, holding.in_session, *worth(holding, policy, now_s))
+    loss = loss_of(safe=holding.safe, given_up=holding.given_up)
+    return (loss, holding.in_session, *worth(holding, policy, now_s))
+
+
+def loss_of(*, safe: bool, given_up: bool) -> int:
+    """What it is to lose an entry: nothing, what is worth little, or what nobody has judged."""
+    if safe:
+        return 0
+    return 1 if given_up else 2

@@ -14,12 +14,15 @@ class MemoryUse:
         available: what could still be taken without hurting others. Page cache that this process
             has mapped does not count: it is needed, whatever the system says.
         total: what there is.
+        highest: the most that `reserved` was since the first call of `rose`, or ever, as far as
+            the system says.
     """
 
     allocated: int
     reserved: int
     available: int
     total: int
+    highest: int
 
 
 class Memory(Protocol):

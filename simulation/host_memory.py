@@ -23,6 +23,7 @@ class HostMemory:
         self._copies = copies
         self.total = total
         self._reserved = 0
+        self._highest = 0
         self.others = 0
 
     def leave(self, nbytes: int) -> None:
@@ -34,7 +35,8 @@ class HostMemory:
         allocated = counts.row_bytes + counts.section_bytes + counts.free_bytes
         self._reserved = max(self._reserved, allocated)
         available = max(self.total - self._reserved - self.others, 0)
-        return MemoryUse(allocated, self._reserved, available, self.total)
+        self._highest = max(self._highest, self._reserved)
+        return MemoryUse(allocated, self._reserved, available, self.total, self._highest)
 
     def give_back(self) -> int:
         before, self._reserved = self.use().reserved, 0

@@ -14,7 +14,7 @@ from ..domain.namespace import Namespace
 from .honest_rows import HonestRows, Rows
 from .oracle import Node, Oracle, Realm
 from .violation import violated
-from .watched_engine import WatchedEngine
+from .watched_engine import WatchedEngine, is_of_its_tiles
 
 
 @dataclass(slots=True)
@@ -93,6 +93,8 @@ class KeptStates:
             node = self._oracle.known(realm, anchor.line, tokens, bits_after)
             if node is None or node.tokens != self._oracle.hashed(entry.ids[: anchor.line]):
                 violated("kept", f"{entry.id} has an anchor of other tokens at {anchor.line}")
+            if not is_of_its_tiles(self._words, node):
+                violated("kept", f"{entry.id} has other tiles at {anchor.line} than its tokens")
             found.append(node)
         return found
 

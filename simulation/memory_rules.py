@@ -10,7 +10,7 @@ from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
 from ..domain.anchor import RowsHandle
 from ..domain.entry import EntryId, Role
-from ..domain.ram_retention import DAY_S
+from ..domain.ram_retention import DAY_S, loss_of
 from .violation import violated
 
 GIVEN_BACK: Final = (Role.SNAPSHOT, Role.STASH, Role.PARK, Role.PIN)
@@ -27,6 +27,7 @@ class Held:
         alone: bytes that would come free with it.
         whole: bytes of all that it needs.
         safe: nothing is lost with it.
+        given_up: the medium had it, and let it go for others.
     """
 
     entry: RamEntry
@@ -38,7 +39,13 @@ class Held:
     alone: int
     whole: int
     safe: bool
+    given_up: bool
     in_session: bool
+
+    @property
+    def loss(self) -> int:
+        """What it would be to lose it, as retention judges that."""
+        return loss_of(safe=self.safe, given_up=self.given_up)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +150,11 @@ def check_order(gone: Held, before: Held, after: Held, now_s: float) -> None:
     """
     if not (before.alone and after.alone):
         return  # nothing would have come free with it
-    if before.safe != after.safe or before.in_session != after.in_session:
+    if before.loss != after.loss or before.in_session != after.in_session:
         return
     least = _worth(gone, gone.whole, now_s)
-    stays = (not after.safe, after.in_session, _worth(after, min(before.alone, after.alone), now_s))
-    if stays < (not gone.safe, gone.in_session, least):
+    stays = (after.loss, after.in_session, _worth(after, min(before.alone, after.alone), now_s))
+    if stays < (gone.loss, gone.in_session, least):
         violated("retention", f"{gone.entry.id} left memory, and {after.entry.id} is worth less")
 
 
@@ -187,6 +194,7 @@ def _held(ram: RamTier, entry: RamEntry, *, judged: bool) -> Held:
         alone=ram.bytes_alone(entry) if judged else 0,
         whole=ram.bytes_all(entry) if judged else 0,
         safe=ram.is_safe(entry) if judged else True,
+        given_up=ram.given_up(entry) if judged else False,
         in_session=ram.in_session(entry) if judged else False,
     )
 

@@ -92,7 +92,7 @@ class MemoryWatch:
         self._tried |= {
             entry.id
             for entry in self._ram.entries
-            if entry.id not in self._tried and self._ram.is_safe(entry)
+            if entry.id not in self._tried and self._was_written(entry)
         }
         self._given_back = self.given_back
         self._asked.clear()
@@ -178,9 +178,13 @@ class MemoryWatch:
 
     def _kept(self, entry: RamEntry) -> None:
         """What the medium has when it is kept was written, whatever the medium gives up then."""
-        if self._ram.is_safe(entry):
+        if self._was_written(entry):
             self._tried.add(entry.id)
         self._entered(entry)
+
+    def _was_written(self, entry: RamEntry) -> bool:
+        """Whether it is durable, or too short to be, or was durable and the medium gave it up."""
+        return self._ram.is_safe(entry) or self._ram.given_up(entry)
 
     def _is_asked(self, entry: RamEntry) -> bool:
         """Whether an entry is in a session, which is asked of each that may leave."""

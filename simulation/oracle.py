@@ -68,6 +68,15 @@ class Node:
     bits: Words = field(default_factory=lambda: np.zeros(0, np.uint64))
     mark: int = 0
 
+    def tokens_at(self, line: int) -> int:
+        """What `tokens` was at a line at or below this state's; 0 at line 0."""
+        at: Node = self
+        while at.parent is not None and at.parent.line >= line:
+            at = at.parent
+        if line == at.line:
+            return at.tokens
+        return int(at.prefix[line - at.line + len(at.prefix) - 1])
+
     @property
     def key(self) -> tuple[Realm, int, int, int]:
         """What tells it from every other state."""

@@ -1,9 +1,10 @@
 """The checkable engine with the oracle beside it: no forward goes on from what never was."""
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from ..adapters.memory.checkable_engine import CheckableEngine
 from ..adapters.memory.checkable_state import CheckableState, Parts
@@ -133,6 +134,23 @@ class WatchedEngine(CheckableEngine):
         self._watcher.forwarded(slot, child, writer)
 
 
+def is_of_its_tiles(sections: Mapping[str, npt.NDArray[Any]], node: Node) -> bool:
+    """Whether what row-invariant sections keep beside their state is a node's; else there is none.
+
+    The arithmetic of tiles is written down a second time here.
+    """
+    if "tile" not in sections:
+        return True
+    opened = sections["open_rows"]
+    line = node.line - node.line % len(opened)
+    expected = [node.tokens_at(at) for at in range(line + 1, node.line + 1)]
+    return (
+        int(sections["tile"][0]) == (node.tokens_at(line) if line else 0)
+        and opened[: len(expected)].tolist() == expected
+        and not opened[len(expected) :].any()
+    )
+
+
 class StateReader:
     """Tells which honest state stands in a slot."""
 
@@ -164,6 +182,8 @@ class StateReader:
         node = self._oracle.known(realm, line, tokens, bits_after)
         if node is None:
             violated("state", f"the state at line {line} is none that was ever left in {realm}")
+        if not is_of_its_tiles(self._words, node):
+            violated("state", f"the tiles of the state at line {line} are not those of its tokens")
         if self._state.layout.views:
             self._honest.show(node)
             if not self._rows.equals(self._honest, line):

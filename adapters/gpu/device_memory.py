@@ -16,6 +16,7 @@ class DeviceMemory:
         """Takes a device that exists."""
         self._device = device
         self._noted: int | None = None
+        self._highest = 0
 
     def use(self) -> MemoryUse:
         free, total = torch.cuda.mem_get_info(self._device)
@@ -24,6 +25,7 @@ class DeviceMemory:
             reserved=torch.cuda.memory_reserved(self._device),
             available=free,
             total=total,
+            highest=max(self._highest, torch.cuda.max_memory_reserved(self._device)),
         )
 
     def give_back(self) -> int:
@@ -33,6 +35,9 @@ class DeviceMemory:
 
     def rose(self) -> int:
         most, before = torch.cuda.max_memory_allocated(self._device), self._noted
+        # What loading took before the first call is over.
+        reserved = torch.cuda.max_memory_reserved(self._device)
+        self._highest = max(self._highest, reserved) if before is not None else 0
         torch.cuda.reset_peak_memory_stats(self._device)
         self._noted = torch.cuda.memory_allocated(self._device)
         return 0 if before is None else max(most - before, 0)

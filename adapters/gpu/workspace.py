@@ -9,6 +9,11 @@ ACTIVATIONS_ALIVE: Final = 6
 """Tensors of a layer's width alive at once: inputs, two projections, their product, a residual."""
 
 
+ALLOCATOR_BYTES: Final = 4 << 20
+"""What is taken beside that: by an allocator, for blocks that fit none of its free ones (0.8 to
+1.8 MiB for toy's chunks on a CPU), and by whatever else goes on while a request runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """Bytes of scratch memory.
@@ -38,6 +43,6 @@ def workspace_of(model: nn.Module, *, grid: int, window: int, vocabulary: int) -
     inner = [width for width in widths if width < vocabulary] or widths
     item = max(parameter.element_size() for parameter in model.parameters())
     hidden = min(max(inner), vocabulary)
-    floor = grid * hidden * item * ACTIVATIONS_ALIVE + 2 * 4 * vocabulary
+    floor = grid * hidden * item * ACTIVATIONS_ALIVE + 2 * 4 * vocabulary + ALLOCATOR_BYTES
     row = grid * (1 + item) + 2 * hidden * item
     return Workspace(floor, row, floor + row * window)

@@ -21,6 +21,7 @@ class FixedMemory:
         self._most = allocated
         self._noted = allocated
         self._reserved = allocated
+        self._highest = allocated
 
     @property
     def allocated(self) -> int:
@@ -33,11 +34,13 @@ class FixedMemory:
 
     def use(self) -> MemoryUse:
         self._reserved = max(self._reserved, self.allocated)
+        self._highest = max(self._highest, self._reserved)
         return MemoryUse(
             allocated=self.allocated,
             reserved=self._reserved,
             available=max(self.total - self._reserved - self.taken, 0),
             total=self.total,
+            highest=self._highest,
         )
 
     def give_back(self) -> int:

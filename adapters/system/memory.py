@@ -49,9 +49,11 @@ class SystemMemory:
         self._proc = proc
         self._cgroup = cgroup
         self._noted: int | None = None
+        self._highest = 0
 
     def use(self) -> MemoryUse:
-        resident, mapped = self._resident(), self._status().get("RssFile", 0)
+        status = self._status()
+        resident, mapped = self._resident(), status.get("RssFile", 0)
         total, available = self._machine(resident)
         limit, room = self._group(total, mapped)
         return MemoryUse(
@@ -59,6 +61,7 @@ class SystemMemory:
             reserved=resident,
             available=min(max(available - mapped, 0), room),
             total=min(total, limit),
+            highest=max(self._highest, status.get("VmHWM", 0), resident),
         )
 
     def give_back(self) -> int:
@@ -70,6 +73,8 @@ class SystemMemory:
     def rose(self) -> int:
         status, before = self._status(), self._noted
         self._noted = status.get("VmRSS", 0)
+        # What loading took before the first call is over.
+        self._highest = max(self._highest, status.get("VmHWM", 0)) if before is not None else 0
         try:
             (self._proc / "self/clear_refs").write_text(_RESET_HIGHEST)
         except OSError:

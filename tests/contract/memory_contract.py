@@ -13,6 +13,7 @@ class MemoryContract(ABC):
         use = self.make_memory().use()
 
         assert 0 <= use.allocated <= use.reserved <= use.total
+        assert use.reserved <= use.highest
         assert 0 <= use.available <= use.total
 
     def test_figures_are_whole_bytes(self) -> None:

@@ -85,6 +85,21 @@ class TestSystemMemory(MemoryContract):
         assert memory.rose() < 32 * MIB
 
     @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the kernel does not say")
+    def test_it_remembers_the_most_that_was_held_since_the_first_look(self) -> None:
+        memory = SystemMemory()
+        with taken(256 * MIB):
+            pass
+        memory.rose()
+        start = memory.use().reserved
+
+        with taken(64 * MIB):
+            memory.rose()
+        memory.rose()
+        memory.rose()
+
+        assert 32 * MIB < memory.use().highest - start < 128 * MIB
+
+    @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the kernel does not say")
     def test_it_sees_what_came_and_stayed(self) -> None:
         memory = SystemMemory()
         memory.rose()

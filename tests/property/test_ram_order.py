@@ -18,12 +18,18 @@ talks = st.lists(
     max_size=9,
 )
 
+some = st.sets(st.integers(0, 8))
+
 
 class Memory:
     """Conversations of which some share heads; of an open session the newest leaves late."""
 
     def __init__(
-        self, talks: list[tuple[int, int, int, str]], retention: Retention, safe: set[int]
+        self,
+        talks: list[tuple[int, int, int, str]],
+        retention: Retention,
+        safe: set[int],
+        given_up: set[int],
     ) -> None:
         self.memory = Remembering(retention=retention)
         tier = self.tier
@@ -33,6 +39,7 @@ class Memory:
             self.memory.clock.advance(1000.0 * (1 + number % 3))
         self.names = {id(entry): number for number, entry in enumerate(tier.entries)}
         tier.is_safe = lambda entry: self.names[id(entry)] in safe
+        tier.given_up = lambda entry: self.names[id(entry)] in given_up
         tier.in_session = self._is_newest
         self.gone: list[int] = []
         tier.left = lambda entry: self.gone.append(self.names[id(entry)])
@@ -44,7 +51,7 @@ class Memory:
     def worth_least(self) -> RamEntry:
         tier, now_s = self.tier, self.memory.clock.monotonic()
 
-        def order(entry: RamEntry) -> tuple[bool, tuple[bool, bool, float, float]]:
+        def order(entry: RamEntry) -> tuple[bool, tuple[int, bool, float, float]]:
             holding = RamHolding(
                 tokens=entry.line,
                 alone_bytes=tier.bytes_alone(entry),
@@ -52,6 +59,7 @@ class Memory:
                 last_used_s=entry.last_used_s,
                 credit=entry.credit,
                 safe=tier.is_safe(entry),
+                given_up=not tier.is_safe(entry) and tier.given_up(entry),
                 in_session=tier.in_session(entry),
             )
             return not holding.alone_bytes, leaves_first(holding, self.retention, now_s)
@@ -65,11 +73,11 @@ class Memory:
         return entry.session != "c" and entry is mine[-1]
 
 
-@given(talks, st.sampled_from(Retention), st.sets(st.integers(0, 8)))
+@given(talks, st.sampled_from(Retention), some, some)
 def test_many_that_leave_at_once_leave_as_one_by_one(
-    talks: list[tuple[int, int, int, str]], retention: Retention, safe: set[int]
+    talks: list[tuple[int, int, int, str]], retention: Retention, safe: set[int], gone: set[int]
 ) -> None:
-    at_once, one_by_one = Memory(talks, retention, safe), Memory(talks, retention, safe)
+    at_once, one_by_one = (Memory(talks, retention, safe, gone) for _ in range(2))
     one_by_one.retention = retention
 
     assert at_once.tier.make_room(at_once.tier.bytes_max)

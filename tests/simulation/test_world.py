@@ -44,6 +44,7 @@ LISTED = [
     (5, 300),  # the state to be brought in left for the one to be saved
     (30034, 900),  # damaged objects freed less room than their entries said
     (90071, 1002),  # what the medium gave up during a request was to be written once more
+    (92025, 626),  # what a request resumed from had to make room for it, unwritten
     (90112, 494),  # an anchor below rows that stood in memory was taken for damage
     (90161, 60),  # copies of sections were thought to change places as rows do
 ]

@@ -72,7 +72,7 @@ class ServerProcess:
 
     def _read(self, ready: "Queue[str | None]") -> None:
         assert self._process.stdout is not None
-        with self.log.open("a", encoding="utf-8") as log:
+        with self._process.stdout, self.log.open("a", encoding="utf-8") as log:
             for line in self._process.stdout:
                 log.write(line)
                 log.flush()

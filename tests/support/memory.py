@@ -52,6 +52,7 @@ class Pool:
         *,
         taken: int = 0,
         unwritten: int = 0,
+        beside: int = 0,
         workspace: WorkspaceModel | None = None,
         **wanted: int | None,
     ) -> None:
@@ -69,6 +70,7 @@ class Pool:
             workspace=0,
             anchors=50,
             floor=100,
+            beside=beside,
         )
         limits = {"ceiling": 600, "peak": 700, "slack": 50, "ram_bytes_max": 220, **wanted}
         self.budget = MemoryBudget(

@@ -15,13 +15,14 @@ class FakeDevice:
 
     def __init__(self) -> None:
         self.allocated, self.reserved, self.most = 300, 500, 300
+        self.most_reserved = 500
 
     def hold(self, nbytes: int) -> None:
         self.allocated = nbytes
         self.most = max(self.most, nbytes)
 
     def forget_most(self) -> None:
-        self.most = self.allocated
+        self.most, self.most_reserved = self.allocated, self.reserved
 
     def release(self) -> None:
         self.reserved = self.allocated
@@ -35,6 +36,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
         "memory_allocated": lambda: fake.allocated,
         "memory_reserved": lambda: fake.reserved,
         "max_memory_allocated": lambda: fake.most,
+        "max_memory_reserved": lambda: fake.most_reserved,
         "reset_peak_memory_stats": fake.forget_most,
         "empty_cache": fake.release,
     }
@@ -90,3 +92,14 @@ def test_a_device_has_its_own_memory_under_its_own_name(monkeypatch: pytest.Monk
 
     assert found is not None
     assert found[0] == "cuda:1"
+
+
+def test_the_most_that_was_held_since_serving_began_is_remembered(device: FakeDevice) -> None:
+    memory = DeviceMemory(torch.device("cuda:0"))
+    device.most_reserved = 900  # while it was loaded
+    memory.rose()
+    device.most_reserved = 700
+    memory.rose()
+    memory.rose()
+
+    assert memory.use().highest == 700

@@ -12,6 +12,7 @@ from anchorline.application.slots import Preparation
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Role, Tier
+from anchorline.domain.ram_retention import DAY_S
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.write_guard import WriteCause
 from anchorline.simulation.box import GRID, Box
@@ -225,6 +226,22 @@ def test_what_would_be_lost_is_durable_before_it_leaves_memory() -> None:
     assert (decision.tier, decision.cached) == (Tier.DISK, len(one))
 
 
+@pytest.mark.parametrize("rows", range(LONG - 3 * GRID, LONG + 4 * GRID, GRID))
+def test_what_a_request_resumes_from_is_durable_before_it_makes_room_itself(rows: int) -> None:
+    box = a_box(bytes_of(rows))
+    settled(box, ids(1, LONG))
+    guest = settled(box, ids(2, 2 * GRID))
+    settled(box, ids(3, 2 * GRID))
+    unwritten: list[RamEntry] = []
+    memory(box.server).left = lambda entry: (
+        None if memory(box.server).is_safe(entry) else unwritten.append(entry)
+    )
+
+    settled(box, [*guest, *ids(4, LONG)])
+
+    assert unwritten == []
+
+
 def stored_ids(box: Box, entry: RamEntry) -> list[int]:
     """An entry's tokens, if the medium has all of them up to its end."""
     keys = {stored.blocks[-1].key for stored in box.disk.tier.entries() if stored.end is not None}
@@ -278,8 +295,8 @@ def test_what_the_medium_gave_up_for_others_is_not_written_again() -> None:
     [entry] = memory(box.server).entries
     crowd_out(box, entry)
 
-    assert box.disk.conversations.is_dirty_entry(entry)
-    assert memory(box.server).is_safe(entry)
+    assert not memory(box.server).is_safe(entry)
+    assert memory(box.server).given_up(entry)
     box.server.submit(ids(3, LONG), max_tokens=4)
     box.server.step()
 
@@ -288,16 +305,53 @@ def test_what_the_medium_gave_up_for_others_is_not_written_again() -> None:
     assert box.disk.writes.counts.committed == written
 
 
-def test_what_was_cleared_from_the_medium_is_written_again() -> None:
+def a_stored_entry() -> tuple[Box, RamEntry]:
+    """One of two conversations that memory and medium both have."""
     box = a_box(bytes_of(LONG + 20))
     settled(box, ids(1, LONG))
     settled(box, ids(2, LONG))
     box.flush()
     [entry] = memory(box.server).entries
+    return box, entry
+
+
+def test_what_was_cleared_from_the_medium_is_written_again() -> None:
+    box, entry = a_stored_entry()
 
     box.disk.tier.clear()
 
     assert not memory(box.server).is_safe(entry)
+    assert not memory(box.server).given_up(entry)
+
+
+def test_what_was_let_go_before_a_clear_is_written_again_after_it() -> None:
+    box, entry = a_stored_entry()
+    crowd_out(box, entry)
+
+    box.disk.tier.clear()
+
+    assert not memory(box.server).given_up(entry)
+
+
+def test_what_has_expired_on_the_medium_is_written_again() -> None:
+    box, entry = a_stored_entry()
+    box.clock.advance(3 * DAY_S)
+
+    box.disk.tier.tidy()
+
+    assert not box.disk.tier.entries()
+    assert not memory(box.server).given_up(entry)
+
+
+def test_what_was_used_after_the_medium_let_it_go_is_written_again() -> None:
+    box, entry = a_stored_entry()
+    crowd_out(box, entry)
+
+    box.clock.advance(1.0)
+    memory(box.server).used(entry)
+
+    assert not memory(box.server).given_up(entry)
+    assert entry in memory(box.server).unsafe_victims(memory(box.server).bytes_max)
 
 
 def crowd_out(box: Box, entry: RamEntry) -> None:

@@ -427,6 +427,30 @@ def test_a_chunk_that_takes_more_than_estimated_raises_the_workspace() -> None:
         pool.budget.before_prefill(500 - 10 - 75)
 
 
+def test_what_rises_while_something_else_is_at_work_is_no_workspace() -> None:
+    pool = Pool()
+    pool.budget.is_disturbed = lambda: True
+
+    pool.budget.forwarding(64)
+    pool.memory.allocated += 300
+    pool.budget.forwarded()
+
+    assert pool.budget.stats().workspace.raised_bytes == 0
+
+
+def test_what_is_written_meanwhile_has_room_beside_a_prefill() -> None:
+    pool = Pool({"snapshots": 100}, beside=60)
+
+    pool.budget.before_prefill(450)  # 460 of workspace and 60, beside 200 of 700
+
+    assert pool.held() == {"snapshots": 80}
+
+
+def test_caches_leave_room_for_what_is_written_between_requests() -> None:
+    assert Pool(beside=0).budget.free() == 600 - 50 - 100
+    assert Pool(beside=80).budget.free() == 600 - 80 - 100
+
+
 def test_what_came_and_went_before_a_chunk_is_none_of_its_workspace() -> None:
     pool = Pool()
     pool.memory.allocated += 400

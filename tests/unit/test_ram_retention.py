@@ -21,9 +21,11 @@ def a_holding(
     unused_s: float = 0.0,
     credit: float = 0.0,
     safe: bool = True,
+    given_up: bool = False,
     in_session: bool = False,
 ) -> RamHolding:
-    return RamHolding(tokens, alone_bytes, hits, NOW_S - unused_s, credit, safe, in_session)
+    used_s = NOW_S - unused_s
+    return RamHolding(tokens, alone_bytes, hits, used_s, credit, safe, given_up, in_session)
 
 
 def leaves(one: RamHolding, other: RamHolding, policy: Retention) -> bool:
@@ -37,6 +39,18 @@ def test_what_would_be_lost_leaves_last_whatever_it_is_worth(policy: Retention) 
     lost = a_holding(tokens=1, unused_s=9 * DAY_S, safe=False)
 
     assert leaves(safe, lost, policy)
+
+
+@pytest.mark.parametrize("policy", list(Retention))
+def test_what_the_medium_gave_up_leaves_after_what_it_has_and_before_what_it_never_judged(
+    policy: Retention,
+) -> None:
+    stored = a_holding(tokens=100_000, hits=100, credit=100.0)
+    given_up = a_holding(tokens=100, safe=False, given_up=True)
+    lost = a_holding(tokens=1, unused_s=9 * DAY_S, safe=False)
+
+    assert leaves(stored, given_up, policy)
+    assert leaves(given_up, lost, policy)
 
 
 @pytest.mark.parametrize("policy", list(Retention))
