@@ -60,7 +60,7 @@ first-lane:
 
 second-lane:
 	@mkdir -p $(dir $(BESIDE_OUTPUT))
-	@echo '== on another core: $(BESIDE); see $(BESIDE_OUTPUT)'
+	@echo 'beside these, on another core: more tests, shown when they have ended; see $(BESIDE_OUTPUT)'
 	@( $(call step,tests beside,pytest $(BESIDE),mend it; ARGS="-x tests/engine" runs fewer) ) \
 		>$(BESIDE_OUTPUT) 2>&1; status=$$?; cat $(BESIDE_OUTPUT); exit $$status
 
