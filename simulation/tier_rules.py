@@ -152,6 +152,8 @@ def check_order(before: TierState, after: TierState, tier: WatchedTier) -> None:
             not may_tell
             or now_s - gone.last_used_s > age_s_max
             or is_continued(gone, after.entries.values())
+            # Its next turn took its place, and may have left by now itself.
+            or tier.heirs.of(gone.id) != gone.id
         ):
             continue
         read = tier.read_while_left.get(gone.id, frozenset())

@@ -55,3 +55,14 @@ def test_who_is_worth_more_may_not_leave_where_the_other_one_is_read_at_another_
 
     with pytest.raises(Violation, match="is worth less"):
         check_order(before, after, box.tier)
+
+
+def test_whose_place_was_taken_by_its_next_turn_did_not_leave_for_room() -> None:
+    box = Box()
+    short, long = short_and_long(box)
+    box.tier.lend(short)
+    before, after = make_room_for_one(box)
+    box.tier.read_while_left[long] = frozenset()
+    box.tier.heirs.took(EntryId("its next turn"), [long])
+
+    check_order(before, after, box.tier)
