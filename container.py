@@ -23,7 +23,7 @@ from .adapters.http.slow_clients import BODIES_BYTES_MAX
 from .adapters.system.clock import SystemClock
 from .adapters.system.engine_thread import EngineThread
 from .adapters.system.jobs import ThreadJobs
-from .adapters.system.memory import SystemMemory, share_one_heap
+from .adapters.system.memory import SystemMemory, set_up_malloc
 from .adapters.telemetry.logs import configure_logging
 from .adapters.telemetry.mismatch_log import KeepAside, MismatchLog
 from .adapters.telemetry.prometheus import CONTENT_TYPE, PrometheusTelemetry
@@ -271,7 +271,7 @@ def build(settings: ServeSettings) -> Server:
         SettingsError: the device cannot be had.
         ModelError: the model is not here, or its state could not be kept exactly.
     """
-    share_one_heap()
+    set_up_malloc()
     location = ModelStore(settings.models_path).resolve(settings.model)
     _log.info("loading %s", location.source)
     files = find_model(location.source).directory

@@ -97,7 +97,9 @@ class Forwards:
         if len(span) == self._engine.profile.grid.step:
             # Short chunks say little about the rate: their fixed costs weigh too much.
             self._rate.observe(span.start, len(span), now_s - began_s)
-        if self._disk is not None and not generation.prefilling:
+        if generation.prefilling:
+            self._prepare_copy()
+        elif self._disk is not None:
             self._disk.heads.prefilled(slot.index)
         self._after(slot, generation)
 
@@ -127,6 +129,15 @@ class Forwards:
         if previous_s is not None:
             self._recorder.token(now_s - previous_s)
         self._after(slot, generation)
+
+    def _prepare_copy(self) -> None:
+        """Memory for the copy of what was just read: it may have to leave for another's rows.
+
+        To take it now adds little to a long prefill, and much to what the other waits.
+        """
+        if self._ram is not None:
+            free_max = self._ram.bytes_max if self._pools is None else self._pools.host.slack
+            self._ram.blocks.prepare_copy(free_max)
 
     def _after(self, slot: Slot, generation: Generation) -> None:
         if generation.finished:

@@ -96,6 +96,7 @@ class KeptBlocks:
         self._states = engine.slots
         self._copies = engine.copies
         self._step = engine.profile.grid.step
+        self._window = engine.profile.window
         self.row_bytes = engine.profile.layout.row_bytes
         self._free = free
         self._make_room = make_room
@@ -127,6 +128,17 @@ class KeptBlocks:
         assert block.handle is None, "a block that has a copy already"
         block.handle = handle
         self.nbytes += self.bytes_of(block)
+
+    def prepare_copy(self, free_max: int) -> None:
+        """Take memory for one more copy, if there is room for it and for all that are prepared.
+
+        Args:
+            free_max: bytes that may stand prepared; a slot's are enough in any case.
+        """
+        size = self._step * self.row_bytes
+        most = min(free_max, self._free(), self._window * self.row_bytes)
+        if self._copies.counts().free_bytes + size <= most:
+            self._copies.prepare_rows()
 
     def need(self, block: KeptBlock) -> None:
         """One more entry needs it."""

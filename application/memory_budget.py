@@ -110,6 +110,11 @@ class MemoryBudget:
         """The limits in force."""
         return self._plan
 
+    @property
+    def slack(self) -> int:
+        """Bytes that may stand free between requests, for whatever is kept next."""
+        return self._plan.slack.bytes
+
     # --- growing ----------------------------------------------------------------------------------
 
     def free(self) -> int:

@@ -240,6 +240,13 @@ class StateCopies(Protocol):
         """
         ...
 
+    def prepare_rows(self) -> None:
+        """Take the memory of one more copy of a whole grid step from the system, ahead of its use.
+
+        It counts as free until a copy takes it. Without effect where that would hold the model up.
+        """
+        ...
+
     def import_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
         """Overwrite the copy with rows of its span. The buffers are free on return."""
         ...

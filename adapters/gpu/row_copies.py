@@ -75,6 +75,20 @@ class RowCopies:
         self._live_bytes += buffer.nbytes
         return handle
 
+    def prepare(self) -> None:
+        """One more free buffer of a whole block, every page of it written once.
+
+        The system hands pages out when they are first written, and zeroes them: that takes several
+        times as long as the copy. Page-locked memory is not taken ahead: to take it stops the
+        device.
+        """
+        if self._pinned:
+            return
+        buffer = self._buffer(self._block)
+        for part in buffer.parts:
+            part.in_place(0, len(part)).zero_()
+        self._free.append(buffer)
+
     def find(self, handle: RowsHandle) -> RowsCopy:
         """A live copy.
 

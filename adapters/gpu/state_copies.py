@@ -56,6 +56,9 @@ class TorchCopies(StateCopies):
             raise StateError(f"there are no rows {span} in a window of {self._window}")
         return self._rows.new(span)
 
+    def prepare_rows(self) -> None:
+        self._rows.prepare()
+
     def import_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
         for part in self._rows.find(handle).buffer.parts:
             part.write(0, len(part), buffers[part.name])

@@ -81,6 +81,11 @@ class CheckableCopies:
         self._rows[handle] = RowsCopy(span, views, defined=False)
         return handle
 
+    def prepare_rows(self) -> None:
+        views = self._row_buffers(self._block)
+        _overwrite(views)
+        self._free_rows.append(views)
+
     def import_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
         copy = self._live_rows(handle)
         fill(copy.views, buffers)

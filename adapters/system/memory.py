@@ -11,25 +11,44 @@ from ...ports.memory import MemoryUse
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
+# What mallopt(3) calls its parameters.
 _M_ARENA_MAX: Final = -8
-"""What mallopt(3) calls the most heaps that malloc keeps."""
+_M_MMAP_THRESHOLD: Final = -3
+_M_TRIM_THRESHOLD: Final = -1
+
+MAPPED_BYTES_MIN: Final = 32 << 20
+"""The largest of blocks that come from the heap; as large as malloc allows."""
+
+KEPT_BYTES_MAX: Final = 64 << 20
+"""Free bytes at the heap's end that are not returned unasked."""
 
 _RESET_HIGHEST: Final = "5"
 """What makes the kernel forget the most that was resident; see proc(5), clear_refs."""
 
 
-def share_one_heap() -> bool:
-    """Have all threads allocate from one heap; False where malloc cannot be told.
+def set_up_malloc() -> bool:
+    """Suit malloc to a server; False where it cannot be told.
 
-    glibc gives each thread a heap of its own, in which what others have freed cannot be used: with
-    a dozen threads that each do something now and then, a process takes tens of megabytes that no
-    budget foresees. To be called before there are other threads.
+    One heap for all threads. glibc gives each thread a heap of its own, in which what others have
+    freed cannot be used: with a dozen threads that each do something now and then, a process takes
+    tens of megabytes that no budget foresees. To be called before there are other threads.
+
+    And a heap that keeps what a forward frees for the next one. As it is, malloc returns the heap's
+    end whenever twice the largest block is free there: an attention over thousands of rows then
+    takes all of its scratch memory anew in each layer, page by page, for a third of its time.
+    `Memory.give_back` returns it where it is missed.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
-    return bool(mallopt(_M_ARENA_MAX, 1))
+    settings = {
+        _M_ARENA_MAX: 1,
+        _M_MMAP_THRESHOLD: MAPPED_BYTES_MIN,
+        _M_TRIM_THRESHOLD: KEPT_BYTES_MAX,
+    }
+    taken = [mallopt(name, value) for name, value in settings.items()]  # each, whatever others say
+    return all(taken)
 
 
 class SystemMemory:

@@ -264,6 +264,23 @@ class RowCopiesContract(EngineHooks):
             handles.append(state.capture_rows(blocks[turn % 3]))
             assert copies.counts() == full
 
+    def test_memory_that_was_prepared_is_what_the_next_copies_of_blocks_take(self) -> None:
+        engine = self.make_engine()
+        state, copies = engine.slots[0], engine.copies
+        prefill_to(engine, 0, self.ids(PROMPT))
+        expected = as_bytes(exported_rows(state, BLOCK))
+        copies.release_rows(state.capture_rows(BLOCK))
+        each = copies.counts().free_bytes
+
+        copies.prepare_rows()
+        copies.prepare_rows()
+
+        assert copies.counts().free_bytes == 3 * each
+        handles = [state.capture_rows(BLOCK) for _ in range(3)]
+        counts = copies.counts()
+        assert (counts.rows, counts.row_bytes, counts.free_bytes) == (3, 3 * each, 0)
+        assert all(as_bytes(copied_rows(engine, handle)) == expected for handle in handles)
+
     def test_buffers_of_other_spans_are_their_own_and_are_freed_at_once(self) -> None:
         engine = self.make_engine()
         state, copies = engine.slots[0], engine.copies

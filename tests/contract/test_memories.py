@@ -177,11 +177,12 @@ def write_group(group: Path, *, limit: str, used: int, cached: int) -> None:
     (group / "memory.stat").write_text(f"anon {used - cached}\ninactive_file {cached}\n")
 
 
-def heaps_of_threads(*, shared: bool) -> int:
-    """How much address space eight threads that allocate make a new process take, in bytes."""
+def measured(script: str, *, told: bool) -> int:
+    """What a script counts in a process of its own, whose malloc was told how to behave or not."""
+    told_first = "from anchorline.adapters.system.memory import set_up_malloc as up; assert up()\n"
     return int(
         subprocess.run(
-            [sys.executable, "-c", THREADS_THAT_ALLOCATE, str(int(shared))],
+            [sys.executable, "-c", told_first * told + script],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT / ".path")},
             capture_output=True,
@@ -191,13 +192,10 @@ def heaps_of_threads(*, shared: bool) -> int:
     )
 
 
-THREADS_THAT_ALLOCATE: Final = """
-import sys, threading
+SPACE_OF_THREADS: Final = """
+import threading
 from pathlib import Path
-from anchorline.adapters.system.memory import share_one_heap
 
-if int(sys.argv[1]):
-    assert share_one_heap()
 def taken():
     return int(Path("/proc/self/statm").read_text().split()[0]) * 4096
 before, hold, held = taken(), threading.Event(), []
@@ -213,7 +211,33 @@ print(taken() - before)
 hold.set()
 """
 
+FAULTS_OF_SCRATCH_MEMORY: Final = """
+import resource
+import numpy as np
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this is not glibc's malloc")
-def test_threads_have_no_heap_of_their_own_once_they_share_one() -> None:
-    assert heaps_of_threads(shared=False) - heaps_of_threads(shared=True) >= 4 * 64 * MIB
+def layer():
+    kept = [np.full(9 << 20, 1, np.uint8) for _ in range(4)]
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+layer()
+before = faults()
+for _ in range(10):
+    layer()
+print(faults() - before)
+"""
+
+glibc = pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "mallopt"), reason="this is not glibc's malloc"
+)
+
+
+@glibc
+def test_threads_have_no_heap_of_their_own_once_malloc_is_set_up() -> None:
+    heaps = measured(SPACE_OF_THREADS, told=False) - measured(SPACE_OF_THREADS, told=True)
+    assert heaps >= 4 * 64 * MIB
+
+
+@glibc
+def test_what_one_layer_frees_the_next_has_without_asking_the_system() -> None:
+    pages = 10 * 4 * (9 << 20) // 4096
+    assert measured(FAULTS_OF_SCRATCH_MEMORY, told=True) < pages // 100

@@ -82,6 +82,35 @@ class Keeping:
         assert self.blocks.nbytes <= self.bytes_max
 
 
+# --- ahead --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("room", "free_max", "prepared"),
+    [(100, 3, 3), (2, 100, 2), (100, 100, 2 * STEPS), (0, 100, 0), (100, 0, 0)],
+)
+def test_no_more_copies_are_prepared_than_there_is_room_for_or_a_slot_has_blocks(
+    room: int, free_max: int, prepared: int
+) -> None:
+    keeping = Keeping(room=room, parts=Parts.ATTENTION)
+    size = GRID * keeping.blocks.row_bytes
+
+    for _ in range(50):
+        keeping.blocks.prepare_copy(free_max * size)
+
+    assert keeping.engine.copies.counts().free_bytes == prepared * size
+
+
+def test_where_memory_is_full_no_copy_is_prepared() -> None:
+    keeping = Keeping(room=STEPS)
+    keeping.moved_out(0, seed=1)
+    size = GRID * keeping.blocks.row_bytes
+
+    keeping.blocks.prepare_copy(size)
+
+    assert keeping.engine.copies.counts().free_bytes == 0
+
+
 # --- in place -----------------------------------------------------------------------------------
 
 

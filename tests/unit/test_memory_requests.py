@@ -162,7 +162,7 @@ def test_a_limit_only_decides_where_a_prefill_starts() -> None:
     assert (far.decision.cached, near.decision.cached) == (64, 0)
     assert wide.written == tight.written
     given = {back.cache for back in tight.stats().given_back if back.reason == "limits"}
-    assert given == {"body_anchors", "end_anchors"}
+    assert given == {"reserve", "body_anchors", "end_anchors"}
 
 
 def test_what_chunks_take_is_observed() -> None:
@@ -172,6 +172,20 @@ def test_what_chunks_take_is_observed() -> None:
     served.ask(ids(0, 40))
 
     assert served.stats().workspace.raised_bytes > 4 * MIB
+
+
+@pytest.mark.parametrize(("blocks_of_slack", "prepared"), [(100, 7), (3, 3), (0, 0)])
+def test_while_a_prompt_is_read_memory_is_taken_for_the_copies_of_its_rows(
+    blocks_of_slack: int, prepared: int
+) -> None:
+    block = 8 * HungryEngine(FixedMemory(total=MIB), 1).profile.layout.row_bytes
+    served = Served(slack=blocks_of_slack * block)
+
+    served.submit(ids(0, 64))
+    for _ in range(8):  # chunks; with the last one the first token is there
+        served.scheduler.step()
+
+    assert served.engine.copies.counts().free_bytes == prepared * block
 
 
 def test_requests_that_run_are_known_until_they_end() -> None:

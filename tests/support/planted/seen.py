@@ -103,7 +103,7 @@ SEEN: Final[dict[str, Seen]] = {
     "kept tokens not compared": Seen("fault", 8, 40),
     "no fence before rows come back": Seen("damage", 3, 16),
     "memory not foreseen": Seen("peek", 0, 11),
-    "best reason first": Seen("retention", 5, 5),
+    "best reason first": Seen("retention", 6, 113),
     "tail unpadded": Seen("state", 1, 0),
     "lone row unpadded": Seen("state", 1, 0),
     "tile line off by one": Seen("state", 0, 0),
