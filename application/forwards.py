@@ -77,7 +77,7 @@ class Forwards:
         assert generation is not None
         self._steps += 1
         slot.stepped = self._steps
-        span, chunk = generation.next_chunk()
+        span, chunk = generation.next_chunk(slot.resident.parting)
         self._vacate(slot, span)
         if self._pools is not None:
             self._pools.forwarding(span.end)

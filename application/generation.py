@@ -90,9 +90,15 @@ class Generation:
         """How many tokens were drawn."""
         return self._sampled
 
-    def next_chunk(self) -> tuple[Span, TokenIds]:
-        """The chunk to forward next; only while `prefilling`."""
+    def next_chunk(self, stop: int = 0) -> tuple[Span, TokenIds]:
+        """The chunk to forward next; only while `prefilling`.
+
+        Args:
+            stop: a line that no chunk is to cross, beside those of the grid; 0 for none.
+        """
         span = self._grid.chunk(self._done, len(self.request.prompt))
+        if span.start < stop < span.end:
+            span = Span(span.start, stop)
         return span, self.request.prompt.ids[span.start : span.end]
 
     def chunk_done(self, span: Span, logits: Logits, now_s: float) -> None:

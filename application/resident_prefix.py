@@ -12,7 +12,8 @@ The end before the newest one stays as an anchor: a helper's request that goes o
 conversation and leaves it alone, or an edit of the last question, costs no answer again. Where
 arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors also
 where decode passes a grid line, where a prompt ended, and where some more generations ended. They
-are few, and never displace the newest anchors of a prefill.
+are few, the most valuable stay, and they never displace the newest anchors of a prefill. One is
+where a prompt parted from the conversation before it: a chunk ends there for its sake.
 """
 
 from typing import Final
@@ -23,6 +24,7 @@ from ..domain.anchor import Anchor, AnchorKind, SectionsHandle
 from ..domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines
 from ..domain.end import End
 from ..domain.entry import Source, Tier
+from ..domain.extra_anchors import ExtraAnchors
 from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.offers import Offer, usable_line
@@ -37,6 +39,9 @@ from .live_verify_seals import Seals
 
 KEPT_ANCHORS_MAX: Final = 12
 """Of an entry in memory, beside its end's: the newest four, and eight spread over the rest."""
+
+PARTING_PART: Final = 8
+"""Of a grid step: where two prompts part less than that above a grid line, no chunk ends there."""
 
 REGIONS_MAX: Final = 256
 """Generations whose spans are remembered; the oldest go first."""
@@ -75,16 +80,17 @@ class ResidentPrefix:
         self._grid = profile.grid
         self._capacity = budget.capacity(profile.layout.section_bytes)
         self._newest_kept = budget.newest_kept
-        self._extras_max = budget.newest_kept if profile.row_invariant else 1
+        self._extras_max = self._most_extras(budget)
         self._pinned = pin_lines(profile.grid)
         self._junctions: set[int] = set()
+        self._parting = 0
         self._ids = np.zeros(profile.window, dtype=np.uint32)
         self._key_ids = np.zeros(profile.window, dtype=np.uint32)
         self._length = 0
         self._taint = TaintLine()
         self._namespace = Namespace()
         self._anchors: dict[int, Anchor] = {}
-        self._extra: dict[int, bool] = {}  # by line: whether a prompt or a generation ended there
+        self._extra = ExtraAnchors()
         self._end: End | None = None
         self._regions: tuple[Span, ...] = ()
         self._end_buffer: SectionsHandle | None = None
@@ -123,6 +129,11 @@ class ResidentPrefix:
     def capacity(self) -> int:
         """How many of these may stand."""
         return self._capacity
+
+    @property
+    def parting(self) -> int:
+        """A line at which the prefill that runs is to end a chunk, for an anchor there; or 0."""
+        return self._parting
 
     @property
     def end(self) -> End | None:
@@ -194,11 +205,13 @@ class ResidentPrefix:
         shared = self.survey(prompt, namespace).shared
         assert offer.line <= min(shared, usable_line(len(prompt))), (offer.line, shared)
         self._note_junctions(prompt, shared)
+        self._parting = self._parting_line(shared, offer.line)
         self._cut(offer.line)
         self._namespace = namespace
         if offer.anchor is not None:
             assert offer.anchor.line == offer.line
             self._state.restore_sections(offer.anchor.handle)
+            self._extra.used(offer.line)
         self._state.resume_at(offer.line)
 
     def cut_for_import(self, line: int, taint: int) -> None:
@@ -285,7 +298,7 @@ class ResidentPrefix:
         else:
             self._anchors[anchor.line] = anchor
             if is_end or not self._grid.has(anchor.line):
-                self._extra[anchor.line] = True
+                self._extra.add(anchor.line, boundary=True)
         if self.seals is not None:
             self.seals.seal_rows(self._taint.line, anchor.line)
 
@@ -299,13 +312,14 @@ class ResidentPrefix:
         """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
 
         Takes an anchor when the chunk ended on a grid line, and where arithmetic is row-invariant
-        also at the prompt's end: a client that drops an answer's reasoning parts from it there.
+        also where the prompt parted from the conversation before it, and at the prompt's end: a
+        client that drops an answer's reasoning parts from it there.
         """
         self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
         self._taint = self._forwarded(span, Writer.PREFILL)
         if self._grid.has(span.end):
             self._take_anchor(span.end)
-        elif self._profile.row_invariant and span.end == len(prompt):
+        elif self._profile.row_invariant and span.end in {self._parting, len(prompt)}:
             self._take_extra(span.end, boundary=True)
 
     def decoded(self, token: int) -> None:
@@ -330,6 +344,7 @@ class ResidentPrefix:
             generated_from: the line where the generated tokens begin.
         """
         self._state.settle()
+        self._extra.turn_ended()
         if not self._state.trim(self._length):
             self._end = None
             return False
@@ -345,7 +360,7 @@ class ResidentPrefix:
         """Give up to so many anchors back, but for the newest ones; how many went."""
         dropped = 0
         while dropped < count and len(self._anchors) > self._newest_kept:
-            self._drop(self._lowest_extra() or self._line_to_drop())
+            self._drop(self._spare_extra() or self._line_to_drop())
             dropped += 1
         self.changes += dropped > 0
         return dropped
@@ -393,6 +408,24 @@ class ResidentPrefix:
         if shared < self._length:
             self._junctions.add(self._grid.floor(shared))
 
+    def _most_extras(self, budget: AnchorBudget) -> int:
+        """How many anchors may stand beside those of prefill chunks and that of the newest end."""
+        if not self._profile.row_invariant:
+            return 1
+        # Without sections they take nothing.
+        return budget.newest_kept if self._profile.layout.sections else self._capacity
+
+    def _parting_line(self, shared: int, line: int) -> int:
+        """Where an anchor off the grid pays: what has parted from others there once does again.
+
+        Args:
+            line: where the prefill starts.
+        """
+        if not self._profile.row_invariant or shared >= self._length:
+            return 0
+        saved = shared - max(self._grid.floor(shared), line)
+        return shared if saved * PARTING_PART >= self._grid.step else 0
+
     def _cut(self, line: int) -> None:
         """Give up everything above `line`."""
         for above in [have for have in self._anchors if have > line]:
@@ -410,14 +443,14 @@ class ResidentPrefix:
         if line in self._anchors:
             raise AssertionError(f"the anchor at {line} should have gone before its rows did")
         while len(self._anchors) >= self._capacity:
-            self._drop(self._lowest_extra() or self._line_to_drop(line))
+            self._drop(self._spare_extra() or self._line_to_drop(line))
         self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
         self._seal(self._anchors[line])
 
     def _take_extra(self, line: int, *, boundary: bool) -> None:
         self._make_room_for_extra()
         self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
-        self._extra[line] = boundary
+        self._extra.add(line, boundary=boundary)
         self._seal(self._anchors[line])
 
     def _keep_earlier_end(self) -> None:
@@ -427,28 +460,28 @@ class ResidentPrefix:
             return
         self._make_room_for_extra()
         self._anchors[earlier.line] = earlier
-        self._extra[earlier.line] = True
+        self._extra.add(earlier.line, boundary=True)
         self._end_buffer = None
 
     def _make_room_for_extra(self) -> None:
         if len(self._extra) >= self._extras_max:
-            self._drop(min(self._extra, key=lambda line: (self._extra[line], line)))
+            self._drop(self._extra.least(self._anchors))
         while len(self._anchors) >= self._capacity:
-            self._drop(self._lowest_extra() or self._line_to_drop())
+            self._drop(self._spare_extra() or self._line_to_drop())
 
-    def _lowest_extra(self) -> int | None:
+    def _spare_extra(self) -> int | None:
         """The extra that goes where the anchors of prefills are down to the newest ones."""
         if not self._extra or len(self._anchors) - len(self._extra) >= self._newest_kept + 1:
             return None
-        return min(self._extra, key=lambda line: (self._extra[line], line))
+        return self._extra.least(self._anchors)
 
     def _line_to_drop(self, *taken: int) -> int:
         """The anchor of a prefill that goes; `taken` is one that is about to stand."""
-        lines = [*sorted(set(self._anchors) - set(self._extra)), *taken]
+        lines = [*sorted(set(self._anchors) - self._extra.lines), *taken]
         return line_to_drop(lines, self._newest_kept, self._pinned, self._junctions)
 
     def _drop(self, line: int) -> None:
-        self._extra.pop(line, None)
+        self._extra.discard(line)
         self._sections.release(self._anchors.pop(line).handle)
 
     def _seal(self, anchor: Anchor | None) -> None:

@@ -16,9 +16,8 @@ from typing import Final
 
 from .disk_index import share_of
 from .entry import EntryId, Role
+from .entry_value import DAY_S, days, saving
 from .stored_entry import ObjectName
-
-DAY_S: Final = 86_400.0
 
 
 class Left(enum.Enum):
@@ -61,8 +60,7 @@ class Holding:
 
     def worth(self, now_s: float) -> float:
         """Tokens saved, by hits, halved for each day unused; whatever it costs."""
-        days = max(now_s - self.last_used_s, 0.0) / DAY_S
-        return (self.hits + 1) * self.tokens * 0.5**days
+        return saving(self.tokens, self.hits, days(now_s, self.last_used_s))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ what one does. Among equals a policy decides.
 
 import enum
 from dataclasses import dataclass
-from typing import Final
 
-DAY_S: Final = 86_400.0
+from .entry_value import days, saving
 
 
 class Retention(enum.Enum):
@@ -63,8 +62,8 @@ def worth(holding: RamHolding, policy: Retention, now_s: float) -> tuple[float, 
         return holding.last_used_s, 0.0
     if policy is Retention.COST_SIZE:
         return holding.credit, holding.last_used_s
-    days = max(now_s - holding.last_used_s, 0.0) / DAY_S
-    value = (holding.hits + 1) * holding.tokens / max(holding.alone_bytes, 1) * 0.5**days
+    unused = days(now_s, holding.last_used_s)
+    value = saving(holding.tokens, holding.hits, unused) / max(holding.alone_bytes, 1)
     return value, holding.last_used_s
 
 

@@ -10,7 +10,8 @@ from ..application.ram_entry import RamEntry
 from ..application.ram_tier import RamTier
 from ..domain.anchor import RowsHandle
 from ..domain.entry import EntryId, Role
-from ..domain.ram_retention import DAY_S, loss_of
+from ..domain.entry_value import DAY_S
+from ..domain.ram_retention import loss_of
 from .violation import violated
 
 GIVEN_BACK: Final = (Role.SNAPSHOT, Role.STASH, Role.PARK, Role.PIN)

@@ -7,8 +7,8 @@ from typing import Final
 
 from ..application.disk_tier import DiskTier
 from ..domain.disk_index import objects_of
-from ..domain.disk_retention import DAY_S
 from ..domain.entry import Role
+from ..domain.entry_value import DAY_S
 from ..domain.stored_entry import ObjectName, StoredEntry
 from ..domain.write_guard import WriteGuard, WriteLevel
 from ..ports.catalog import Catalog

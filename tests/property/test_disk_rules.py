@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from anchorline.domain.age_clock import GAP_S_MAX, AgeClock
 from anchorline.domain.anchor import AnchorKind
 from anchorline.domain.disk_index import Continuation, DiskIndex, objects_of
-from anchorline.domain.disk_retention import DAY_S, Holding, Left, Shares, victims
+from anchorline.domain.disk_retention import Holding, Left, Shares, victims
 from anchorline.domain.end import End
 from anchorline.domain.entry import EntryId, Role
+from anchorline.domain.entry_value import DAY_S
 from anchorline.domain.fingerprint import fingerprint_of
 from anchorline.domain.grid import Grid
 from anchorline.domain.head_admission import (

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from anchorline.domain.disk_retention import (
-    DAY_S,
     Ages,
     Holding,
     Left,
@@ -14,6 +13,7 @@ from anchorline.domain.disk_retention import (
     victims,
 )
 from anchorline.domain.entry import EntryId, Role
+from anchorline.domain.entry_value import DAY_S
 from anchorline.domain.stored_entry import ObjectName
 
 NOW = 100 * DAY_S

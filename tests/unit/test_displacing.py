@@ -12,7 +12,7 @@ from anchorline.application.slots import Preparation
 from anchorline.domain.anchor_budget import AnchorBudget
 from anchorline.domain.disk_retention import Shares
 from anchorline.domain.entry import Role, Tier
-from anchorline.domain.ram_retention import DAY_S
+from anchorline.domain.entry_value import DAY_S
 from anchorline.domain.taint_line import Gate
 from anchorline.domain.write_guard import WriteCause
 from anchorline.simulation.box import GRID, Box

@@ -11,7 +11,7 @@ import pytest
 
 from anchorline.domain.anchor_budget import line_to_drop
 from anchorline.domain.codec_choice import CodecPolicy, CodecRates, choose_codec
-from anchorline.domain.disk_retention import DAY_S
+from anchorline.domain.entry_value import DAY_S
 from anchorline.domain.errors import ObjectCorrupt
 from anchorline.domain.grid import Grid, Span
 from anchorline.domain.layout import ITEM_BYTES

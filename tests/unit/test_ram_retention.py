@@ -2,8 +2,8 @@
 
 import pytest
 
+from anchorline.domain.entry_value import DAY_S
 from anchorline.domain.ram_retention import (
-    DAY_S,
     RamHolding,
     Retention,
     greedy_dual_credit,

@@ -218,6 +218,37 @@ def test_in_exact_arithmetic_an_answer_that_is_left_out_resumes_where_its_prompt
     assert answer.decision.gate is Gate.BITWISE
 
 
+@pytest.mark.parametrize("parting", [20, 21, 29])
+def test_in_exact_arithmetic_prompts_that_part_where_two_did_resume_there(parting: int) -> None:
+    history = History(row_invariant=True)
+    history.ask([*ids(0, parting), *ids(1, 20)])
+    first = history.ask([*ids(0, parting), *ids(2, 20)])
+
+    second = history.ask([*ids(0, parting), *ids(3, 20)])
+
+    assert first.decision.cached == parting - parting % 8
+    assert (second.decision.cached, second.decision.gate) == (parting, Gate.BITWISE)
+
+
+def test_in_exact_arithmetic_rows_alone_resume_at_each_grid_line_of_an_answer() -> None:
+    history = History(row_invariant=True, parts=Parts.ATTENTION)
+    first = history.submit(ids(0, 12), max_tokens=100)
+    history.run()
+    spoken = history.sequences[first].tolist()
+
+    lines = [history.ask([*spoken[:at], 96, 95, 94]).decision.cached for at in (98, 66, 41, 27)]
+
+    assert lines == [96, 64, 40, 24]
+
+
+def test_in_exact_arithmetic_no_chunk_ends_for_a_few_tokens() -> None:
+    history = History(row_invariant=True, grid=32)
+    history.ask([*ids(0, 35), *ids(1, 20)])
+    history.ask([*ids(0, 35), *ids(2, 20)])
+
+    assert history.ask([*ids(0, 35), *ids(3, 20)]).decision.cached == 32
+
+
 def test_in_exact_arithmetic_the_last_message_can_be_edited_where_the_answer_before_ended() -> None:
     history = History(row_invariant=True)
     first = history.submit(ids(0, 21), max_tokens=6)

@@ -108,7 +108,7 @@ def _extra_kept_across_a_cut() -> AbstractContextManager[None]:
     cut = ResidentPrefix._cut
 
     def faulty(self: ResidentPrefix, line: int) -> None:
-        kept = {at: self._anchors.pop(at) for at in self._extra if at > line > 0}
+        kept = {at: self._anchors.pop(at) for at in self._extra.lines if at > line > 0}
         cut(self, line)
         self._anchors |= kept
 
@@ -120,7 +120,7 @@ def _extra_told_at_another_line() -> AbstractContextManager[None]:
         self._make_room_for_extra()
         told = self._grid.floor(line)
         self._anchors[told] = Anchor(told, AnchorKind.GRID, self._sections.capture(self._state))
-        self._extra[told] = boundary
+        self._extra.add(told, boundary=boundary)
         self._seal(self._anchors[told])
 
     return replaced(ResidentPrefix, "_take_extra", faulty)

@@ -42,7 +42,7 @@ def _anchor_before_forward() -> AbstractContextManager[None]:
 
     def faulty(self: Forwards, slot: Slot) -> None:
         assert slot.running is not None
-        span, _ = slot.running.next_chunk()
+        span, _ = slot.running.next_chunk(slot.resident.parting)
         resident, held = slot.resident, slot.resident._sections
         early = held.capture(self._engine.slots[slot.index])
         prefill(self, slot)
