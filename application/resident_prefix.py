@@ -8,12 +8,7 @@ prefill passes them and once where a generation ends.
     anchors       |       |       |       |                        grid, from prefill chunks
     end                                              |             one, from the last generation
 
-The end before the newest one stays as an anchor: a helper's request that goes on from a
-conversation and leaves it alone, or an edit of the last question, costs no answer again. Where
-arithmetic is row-invariant any line will do, whoever wrote the rows: then there are anchors also
-where decode passes a grid line, where a prompt ended, and where some more generations ended. They
-are few, the most valuable stay, and they never displace the newest anchors of a prefill. One is
-where a prompt parted from the conversation before it: a chunk ends there for its sake.
+Which anchors stand beside the end's is `application.slot_anchors`.
 """
 
 from typing import Final
@@ -21,10 +16,9 @@ from typing import Final
 import numpy as np
 
 from ..domain.anchor import Anchor, AnchorKind, SectionsHandle
-from ..domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines
+from ..domain.anchor_budget import AnchorBudget
 from ..domain.end import End
 from ..domain.entry import Source, Tier
-from ..domain.extra_anchors import ExtraAnchors
 from ..domain.grid import Span
 from ..domain.namespace import Namespace
 from ..domain.offers import Offer, usable_line
@@ -36,6 +30,7 @@ from ..ports.gpu_state import GpuState
 from .held_sections import HeldSections
 from .kept_state import AdoptedState, KeptState, Lasting, Survey, lasting
 from .live_verify_seals import Seals
+from .slot_anchors import SlotAnchors
 
 KEPT_ANCHORS_MAX: Final = 12
 """Of an entry in memory, beside its end's: the newest four, and eight spread over the rest."""
@@ -78,19 +73,13 @@ class ResidentPrefix:
         self.changes = 0
         self._profile = profile
         self._grid = profile.grid
-        self._capacity = budget.capacity(profile.layout.section_bytes)
-        self._newest_kept = budget.newest_kept
-        self._extras_max = self._most_extras(budget)
-        self._pinned = pin_lines(profile.grid)
-        self._junctions: set[int] = set()
+        self._anchors = SlotAnchors(state, profile, budget, sections)
         self._parting = 0
         self._ids = np.zeros(profile.window, dtype=np.uint32)
         self._key_ids = np.zeros(profile.window, dtype=np.uint32)
         self._length = 0
         self._taint = TaintLine()
         self._namespace = Namespace()
-        self._anchors: dict[int, Anchor] = {}
-        self._extra = ExtraAnchors()
         self._end: End | None = None
         self._regions: tuple[Span, ...] = ()
         self._end_buffer: SectionsHandle | None = None
@@ -114,11 +103,7 @@ class ResidentPrefix:
     @property
     def anchors(self) -> tuple[Anchor, ...]:
         """The grid anchors, ascending by line."""
-        return tuple(
-            anchor
-            for anchor in self._standing()
-            if anchor.kind is AnchorKind.GRID and self._grid.has(anchor.line)
-        )
+        return self._anchors.on_grid
 
     @property
     def kept(self) -> int:
@@ -128,7 +113,7 @@ class ResidentPrefix:
     @property
     def capacity(self) -> int:
         """How many of these may stand."""
-        return self._capacity
+        return self._anchors.capacity
 
     @property
     def parting(self) -> int:
@@ -143,7 +128,8 @@ class ResidentPrefix:
     @property
     def highest(self) -> int:
         """The highest line it can be resumed at; 0 if at none."""
-        return max([0, *self._anchors, 0 if self._end is None else self._end.line])
+        end = 0 if self._end is None else self._end.line
+        return max([end, *(anchor.line for anchor in self._anchors.standing)])
 
     @property
     def lines(self) -> list[int]:
@@ -204,14 +190,15 @@ class ResidentPrefix:
         """
         shared = self.survey(prompt, namespace).shared
         assert offer.line <= min(shared, usable_line(len(prompt))), (offer.line, shared)
-        self._note_junctions(prompt, shared)
+        parted = [shared] if shared < self._length else []
+        self._anchors.note_junctions(shared, prompt.last_user, *parted)
         self._parting = self._parting_line(shared, offer.line)
         self._cut(offer.line)
         self._namespace = namespace
         if offer.anchor is not None:
             assert offer.anchor.line == offer.line
             self._state.restore_sections(offer.anchor.handle)
-            self._extra.used(offer.line)
+            self._anchors.resumed(offer.line)
         self._state.resume_at(offer.line)
 
     def cut_for_import(self, line: int, taint: int) -> None:
@@ -223,8 +210,7 @@ class ResidentPrefix:
         """
         tainted = self._taint.line
         self._cut(line)
-        for have in [have for have in self._anchors if tainted < have <= taint]:
-            self._sections.release(self._anchors.pop(have).handle)
+        self._anchors.cut(tainted, taint)
 
     def adopt(self, state: AdoptedState) -> None:
         """Rows and sections of `state` stand in place now, imported and verified.
@@ -241,7 +227,7 @@ class ResidentPrefix:
         self._namespace = state.namespace
         if state.end is None:
             if self._grid.has(line) and line not in self._anchors:
-                self._take_anchor(line)
+                self._seal(self._anchors.take(line))
         else:
             self._end_buffer = self._sections.capture(self._state, self._end_buffer)
             self._end, self._regions = state.end, state.end.regions
@@ -253,13 +239,11 @@ class ResidentPrefix:
 
         With the newest anchors, and from the rest those that are spread over it.
         """
-        grid = [anchor.line for anchor in self._standing() if anchor.line <= line]
-        while len(grid) > KEPT_ANCHORS_MAX:
-            grid.remove(line_to_drop(grid, self._newest_kept, self._pinned, self._junctions))
+        spread = self._anchors.spread(line, KEPT_ANCHORS_MAX)
         anchors = [
             anchor
             for anchor in self._all_anchors()
-            if anchor.kind is AnchorKind.END or anchor.line in grid
+            if anchor.kind is AnchorKind.END or anchor.line in spread
         ]
         whole = KeptState(
             ids=self._ids[: self.highest].copy(),
@@ -296,9 +280,7 @@ class ResidentPrefix:
                 self._sections.release(self._end_buffer)
             self._end, self._end_buffer = kept.end, handle
         else:
-            self._anchors[anchor.line] = anchor
-            if is_end or not self._grid.has(anchor.line):
-                self._extra.add(anchor.line, boundary=True)
+            self._anchors.adopt(anchor)
         if self.seals is not None:
             self.seals.seal_rows(self._taint.line, anchor.line)
 
@@ -306,7 +288,7 @@ class ResidentPrefix:
         """The sections in place are of grid line `line`, below what will be adopted next."""
         assert self._grid.has(line)
         if line not in self._anchors:
-            self._take_anchor(line)
+            self._seal(self._anchors.take(line))
 
     def advanced(self, span: Span, prompt: Prompt) -> None:
         """A prefill chunk of `prompt` has run to its end and written the rows of `span`.
@@ -318,9 +300,9 @@ class ResidentPrefix:
         self._absorb(span, prompt.ids[span.start : span.end], prompt.key_ids[span.start : span.end])
         self._taint = self._forwarded(span, Writer.PREFILL)
         if self._grid.has(span.end):
-            self._take_anchor(span.end)
+            self._seal(self._anchors.take(span.end))
         elif self._profile.row_invariant and span.end in {self._parting, len(prompt)}:
-            self._take_extra(span.end, boundary=True)
+            self._seal(self._anchors.take_extra(span.end, boundary=True))
 
     def decoded(self, token: int) -> None:
         """One generated token has been forwarded.
@@ -333,7 +315,7 @@ class ResidentPrefix:
         self._absorb(span, ids, ids)
         self._taint = self._forwarded(span, Writer.DECODE)
         if self._profile.row_invariant and self._grid.has(span.end):
-            self._take_extra(span.end, boundary=False)
+            self._seal(self._anchors.take_extra(span.end, boundary=False))
 
     def keep_end(self, generated_from: int) -> bool:
         """Keep the state where the generation stopped; whether that was possible.
@@ -344,7 +326,7 @@ class ResidentPrefix:
             generated_from: the line where the generated tokens begin.
         """
         self._state.settle()
-        self._extra.turn_ended()
+        self._anchors.turn_ended()
         if not self._state.trim(self._length):
             self._end = None
             return False
@@ -358,10 +340,7 @@ class ResidentPrefix:
 
     def thin(self, count: int) -> int:
         """Give up to so many anchors back, but for the newest ones; how many went."""
-        dropped = 0
-        while dropped < count and len(self._anchors) > self._newest_kept:
-            self._drop(self._spare_extra() or self._line_to_drop())
-            dropped += 1
+        dropped = self._anchors.thin(count)
         self.changes += dropped > 0
         return dropped
 
@@ -377,7 +356,7 @@ class ResidentPrefix:
     def forget(self) -> None:
         """Drop everything: the state is no longer known. The next start is cold."""
         self._cut(0)
-        self._junctions.clear()
+        self._anchors.forget()
 
     def _offer(self, anchor: Anchor) -> Offer:
         gate = self._taint.gate(anchor.line, anchor.kind, self._profile.row_invariant)
@@ -386,11 +365,7 @@ class ResidentPrefix:
 
     def _all_anchors(self) -> tuple[Anchor, ...]:
         end = self.end_anchor
-        return self._standing() if end is None else (*self._standing(), end)
-
-    def _standing(self) -> tuple[Anchor, ...]:
-        """The anchors beside the end's, ascending by line."""
-        return tuple(self._anchors[line] for line in sorted(self._anchors))
+        return self._anchors.standing if end is None else (*self._anchors.standing, end)
 
     def _absorb(self, span: Span, ids: TokenIds, key_ids: TokenIds) -> None:
         assert span.start == self._length == self._state.length - len(span), (span, self._length)
@@ -400,20 +375,6 @@ class ResidentPrefix:
 
     def _forwarded(self, span: Span, writer: Writer) -> TaintLine:
         return self._taint.forwarded(span, writer, self._grid, self._profile.row_invariant)
-
-    def _note_junctions(self, prompt: Prompt, shared: int) -> None:
-        """Remember the grid lines where prompts part, or are likely to: edits come back there."""
-        self._junctions = {line for line in self._junctions if line <= shared}
-        self._junctions.add(self._grid.floor(prompt.last_user))
-        if shared < self._length:
-            self._junctions.add(self._grid.floor(shared))
-
-    def _most_extras(self, budget: AnchorBudget) -> int:
-        """How many anchors may stand beside those of prefill chunks and that of the newest end."""
-        if not self._profile.row_invariant:
-            return 1
-        # Without sections they take nothing.
-        return budget.newest_kept if self._profile.layout.sections else self._capacity
 
     def _parting_line(self, shared: int, line: int) -> int:
         """Where an anchor off the grid pays: what has parted from others there once does again.
@@ -428,8 +389,7 @@ class ResidentPrefix:
 
     def _cut(self, line: int) -> None:
         """Give up everything above `line`."""
-        for above in [have for have in self._anchors if have > line]:
-            self._drop(above)
+        self._anchors.cut(line)
         if self._end is not None and self._end.line > line:
             self._end = None
         self._regions = tuple(region for region in self._regions if region.end <= line)
@@ -439,50 +399,13 @@ class ResidentPrefix:
         self._length = line
         self._taint = self._taint.resumed(line)
 
-    def _take_anchor(self, line: int) -> None:
-        if line in self._anchors:
-            raise AssertionError(f"the anchor at {line} should have gone before its rows did")
-        while len(self._anchors) >= self._capacity:
-            self._drop(self._spare_extra() or self._line_to_drop(line))
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
-        self._seal(self._anchors[line])
-
-    def _take_extra(self, line: int, *, boundary: bool) -> None:
-        self._make_room_for_extra()
-        self._anchors[line] = Anchor(line, AnchorKind.GRID, self._sections.capture(self._state))
-        self._extra.add(line, boundary=boundary)
-        self._seal(self._anchors[line])
-
     def _keep_earlier_end(self) -> None:
         """A new end is about to be kept: the one before stays beside it, as an anchor."""
         earlier = self.end_anchor
         if earlier is None or earlier.line in self._anchors or earlier.line == self._length:
             return
-        self._make_room_for_extra()
-        self._anchors[earlier.line] = earlier
-        self._extra.add(earlier.line, boundary=True)
+        self._anchors.keep_end(earlier)
         self._end_buffer = None
-
-    def _make_room_for_extra(self) -> None:
-        if len(self._extra) >= self._extras_max:
-            self._drop(self._extra.least(self._anchors))
-        while len(self._anchors) >= self._capacity:
-            self._drop(self._spare_extra() or self._line_to_drop())
-
-    def _spare_extra(self) -> int | None:
-        """The extra that goes where the anchors of prefills are down to the newest ones."""
-        if not self._extra or len(self._anchors) - len(self._extra) >= self._newest_kept + 1:
-            return None
-        return self._extra.least(self._anchors)
-
-    def _line_to_drop(self, *taken: int) -> int:
-        """The anchor of a prefill that goes; `taken` is one that is about to stand."""
-        lines = [*sorted(set(self._anchors) - self._extra.lines), *taken]
-        return line_to_drop(lines, self._newest_kept, self._pinned, self._junctions)
-
-    def _drop(self, line: int) -> None:
-        self._extra.discard(line)
-        self._sections.release(self._anchors.pop(line).handle)
 
     def _seal(self, anchor: Anchor | None) -> None:
         """Take the sums of the anchor in place, and of the rows below it that are tainted."""

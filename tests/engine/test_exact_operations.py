@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anchorline.adapters.gpu.exact import activations
+from anchorline.adapters.gpu.exact import activations, linear
 from anchorline.adapters.gpu.exact.attention import COUNTS, QueryCounts, attend, causal_mask
 from anchorline.adapters.gpu.exact.convolution import causal_conv1d, causal_conv1d_update
 from anchorline.adapters.gpu.exact.delta_rule import gated_delta_rule
 from anchorline.adapters.gpu.exact.linear import Linears
 from anchorline.adapters.gpu.exact.mamba2 import state_updates_of
-from anchorline.adapters.gpu.exact.row_counts import Block, RowCounts, cancelling, measured
+from anchorline.adapters.gpu.exact.row_counts import Block, Kernel, RowCounts, cancelling, measured
 from anchorline.domain.errors import EngineError
 
 PIECES = (1, 2, 3, 16, 37)
@@ -107,6 +107,58 @@ def test_a_row_of_a_product_is_the_same_in_any_number_of_rows(
     assert torch.allclose(
         whole.float(), usual.float(), rtol=1e-2, atol=1e-2 * float(rows.abs().max())
     )
+
+
+def maker_that_parts_below(size: int, taken: list[int]) -> linear.KernelMaker:
+    """Makes kernels that give fewer rows than that other bits."""
+
+    def make(weight: Tensor, bias: Tensor | None) -> Kernel:
+        del bias
+        taken.append(size)
+
+        def kernel(rows: Tensor) -> Tensor:
+            whole = torch.round(rows @ weight.T)  # of matrices that cancel: 0
+            return whole if len(rows) >= size else whole + 1
+
+        return kernel
+
+    return make
+
+
+def only(monkeypatch: pytest.MonkeyPatch, makers: Sequence[linear.KernelMaker]) -> None:
+    """Have weights multiplied by nothing else."""
+
+    def made(weight: Tensor) -> Sequence[linear.KernelMaker]:
+        del weight
+        return makers
+
+    monkeypatch.setattr(linear, "_makers", made)
+
+
+@pytest.mark.parametrize(
+    ("part_below", "taken"), [([4, 1], 1), ([1, 4], 1), ([4, 8], 4), ([8, 2, 1], 1)]
+)
+def test_of_several_kernels_that_one_is_taken_which_pads_a_token_least(
+    monkeypatch: pytest.MonkeyPatch, part_below: list[int], taken: int
+) -> None:
+    made: list[int] = []
+    only(monkeypatch, [maker_that_parts_below(size, made) for size in part_below])
+
+    Linears().product(numbers(3, 32), numbers(8, 32, seed=1))
+
+    assert made[-1] == taken
+
+
+def test_of_kernels_that_pad_alike_the_first_is_taken_and_no_other_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first: list[int] = []
+    second: list[int] = []
+    only(monkeypatch, [maker_that_parts_below(1, first), maker_that_parts_below(1, second)])
+
+    Linears().product(numbers(3, 32), numbers(8, 32, seed=1))
+
+    assert (len(first), len(second)) == (2, 0)
 
 
 def test_a_view_of_a_parameter_is_a_weight_as_well() -> None:

@@ -1,12 +1,14 @@
 """Matrix products of weights whose rows do not depend on the number of rows.
 
-On a CPU weights are packed once, for the libraries behind torch: MKL's packed product (float32)
-gave every number of rows the same bits in all shapes that were tried, where the plain one parts at
-one, two and fewer than sixteen rows; oneDNN's (bfloat16) is faster than the plain one, and parts
-at some. What is true on the machine at hand is measured for each shape (`row_counts`).
+On a CPU weights are packed once, for the libraries behind torch. Which of them gives all numbers of
+rows the same bits depends on the processor: MKL's packed product (float32) does on some and parts
+at one and two rows on others, where oneDNN's does; the plain one parts everywhere. So what is true
+on the machine at hand is measured for each shape (`row_counts`), and the kernel is taken that has
+to pad least. Never the one that is fastest: times differ from start to start, and bits with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 import torch
@@ -14,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..alignment import ALIGNMENT_BYTES
-from .row_counts import Kernel, RowCounts, cancelling, measured
+from .row_counts import LARGE, Kernel, RowCounts, cancelling, measured
 
 PACKED_FOR_ROWS: Final = 256
 """MKL packs for an expected number of rows; packed for 4 the products of 256 took twice as long."""
@@ -27,14 +29,31 @@ WIDE: Final = 1 << 23
 Product: TypeAlias = Callable[[Tensor], Tensor]
 """From (..., inputs) to (..., outputs)."""
 
+KernelMaker: TypeAlias = Callable[[Tensor, Tensor | None], Kernel]
+"""Of a weight (outputs, inputs) and a bias, to `(..., inputs)` to `(..., outputs)`."""
+
 _plain: Final = functional.linear
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A kernel, and what was measured of it."""
+
+    make: KernelMaker
+    counts: RowCounts
+
+    @property
+    def padding(self) -> tuple[bool, int]:
+        """The less, the better: whether prefills are slow, and how many rows a token becomes."""
+        sizes = self.counts.sizes
+        return (not sizes or sizes[-1] < LARGE, sizes[0] if sizes else 0)
 
 
 class Linears:
     """The products of one model's weights; weights stay where they are, packed copies are added."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[object, ...], RowCounts] = {}
+        self._choices: dict[tuple[object, ...], _Choice] = {}
         self._products: dict[tuple[object, ...], Product] = {}
 
     def product(self, rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -50,12 +69,11 @@ class Linears:
 
     def product_of(self, weight: Tensor, bias: Tensor | None) -> Product:
         """The product of one weight (outputs, inputs)."""
-        kernel = _kernel(weight, bias)
         key = (weight.shape, weight.stride(), weight.dtype, bias is None)
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = _measured_counts(weight, bias)
-        return _product(kernel, counts, *weight.shape)
+        choice = self._choices.get(key)
+        if choice is None:
+            choice = self._choices[key] = _chosen(weight, bias)
+        return _product(choice.make(weight, bias), choice.counts, *weight.shape)
 
 
 def _product(kernel: Kernel, counts: RowCounts, outputs: int, inputs: int) -> Product:
@@ -100,36 +118,57 @@ def _aligned(rows: Tensor) -> Tensor:
     return rows.clone(memory_format=torch.contiguous_format)
 
 
-def _kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
-    """The fastest kernel for the weight: `(..., inputs)` to `(..., outputs)`."""
-    packed = _packed_kernel(weight, bias) if weight.device.type == "cpu" else None
-    return packed or (lambda rows: _plain(rows, weight, bias))
-
-
-def _packed_kernel(weight: Tensor, bias: Tensor | None) -> Kernel | None:
-    """Over a packed copy, where this build of torch has such kernels for the dtype."""
-    operations = cast("Any", torch.ops)
-    detached = weight.detach().contiguous()
+def _makers(weight: Tensor) -> Sequence[KernelMaker]:
+    """Ways to multiply by the weight; of those that pad alike the first is taken."""
+    if weight.device.type != "cpu":
+        return (_plain_kernel,)
+    makers: list[KernelMaker] = []
     if weight.dtype is torch.float32 and torch.backends.mkl.is_available():
-        pack = operations.mkl._mkl_reorder_linear_weight  # noqa: SLF001 # as torch.compile does
-        multiply = operations.mkl._mkl_linear.default  # noqa: SLF001
-        mkl: Tensor = pack(detached, PACKED_FOR_ROWS)
-        inputs = weight.shape[1]
-        return lambda rows: multiply(rows, mkl, detached, bias, rows.numel() // inputs)
-    if weight.dtype is torch.bfloat16 and torch.backends.mkldnn.is_available():
-        pack = operations.mkldnn._reorder_linear_weight  # noqa: SLF001
-        multiply = operations.mkldnn._linear_pointwise.default  # noqa: SLF001
-        onednn: Tensor = pack(detached, PACKED_FOR_ROWS)
-        return lambda rows: multiply(rows, onednn, bias, "none", [], "")
-    return None
+        makers.append(_mkl_kernel)
+    if weight.dtype in {torch.float32, torch.bfloat16} and torch.backends.mkldnn.is_available():
+        makers.append(_onednn_kernel)
+    return makers or (_plain_kernel,)
 
 
-def _measured_counts(weight: Tensor, bias: Tensor | None) -> RowCounts:
-    """Asks the kernel that a weight of this shape, layout and place would get."""
+def _plain_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    return lambda rows: _plain(rows, weight, bias)
+
+
+def _mkl_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """Over a copy that MKL has packed; float32 alone."""
+    operations = cast("Any", torch.ops).mkl
+    pack = operations._mkl_reorder_linear_weight  # noqa: SLF001 # as torch.compile does
+    multiply = operations._mkl_linear.default  # noqa: SLF001
+    detached = weight.detach().contiguous()
+    packed: Tensor = pack(detached, PACKED_FOR_ROWS)
+    inputs = weight.shape[1]
+    return lambda rows: multiply(rows, packed, detached, bias, rows.numel() // inputs)
+
+
+def _onednn_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """Over a copy that oneDNN has packed."""
+    operations = cast("Any", torch.ops).mkldnn
+    pack = operations._reorder_linear_weight  # noqa: SLF001
+    multiply = operations._linear_pointwise.default  # noqa: SLF001
+    packed: Tensor = pack(weight.detach().contiguous(), PACKED_FOR_ROWS)
+    return lambda rows: multiply(rows, packed, bias, "none", [], "")
+
+
+def _chosen(weight: Tensor, bias: Tensor | None) -> _Choice:
+    """The kernel that pads least, asked of a weight of this shape, layout and place."""
     count = MEASURED_ROWS if weight.numel() <= WIDE else MEASURED_ROWS_WIDE
     outputs, inputs = weight.shape
     rows, numbers = cancelling(count, outputs, inputs, weight.dtype)
+    rows = rows.to(weight.device)
     twin = torch.empty_strided(
         weight.shape, weight.stride(), dtype=weight.dtype, device=weight.device
     ).copy_(numbers)
-    return measured(_kernel(twin, bias), rows.to(weight.device))
+    best: _Choice | None = None
+    for make in _makers(weight):
+        choice = _Choice(make, measured(make(twin, bias), rows))
+        if best is None or choice.padding < best.padding:
+            best = choice
+        if best.padding == (False, 1):
+            break
+    assert best is not None, "there is always one"
+    return best

@@ -15,8 +15,8 @@ from anchorline.adapters.memory.checkable_state import (
     padded_rows,
     tile_line,
 )
-from anchorline.application.resident_prefix import ResidentPrefix
-from anchorline.domain.anchor import Anchor, AnchorKind, SectionsHandle
+from anchorline.application.slot_anchors import SlotAnchors
+from anchorline.domain.anchor import Anchor, SectionsHandle
 from anchorline.domain.layout import Layout
 from anchorline.ports.gpu_state import ByteBuffers
 from anchorline.simulation.traits import Traits
@@ -105,32 +105,30 @@ def _proof_skipped() -> AbstractContextManager[None]:
 
 
 def _extra_kept_across_a_cut() -> AbstractContextManager[None]:
-    cut = ResidentPrefix._cut
+    cut = SlotAnchors.cut
 
-    def faulty(self: ResidentPrefix, line: int) -> None:
+    def faulty(self: SlotAnchors, line: int, reach: int | None = None) -> None:
         kept = {at: self._anchors.pop(at) for at in self._extra.lines if at > line > 0}
-        cut(self, line)
+        cut(self, line, reach)
         self._anchors |= kept
 
-    return replaced(ResidentPrefix, "_cut", faulty)
+    return replaced(SlotAnchors, "cut", faulty)
 
 
 def _extra_told_at_another_line() -> AbstractContextManager[None]:
-    def faulty(self: ResidentPrefix, line: int, *, boundary: bool) -> None:
-        self._make_room_for_extra()
-        told = self._grid.floor(line)
-        self._anchors[told] = Anchor(told, AnchorKind.GRID, self._sections.capture(self._state))
-        self._extra.add(told, boundary=boundary)
-        self._seal(self._anchors[told])
+    take_extra = SlotAnchors.take_extra
 
-    return replaced(ResidentPrefix, "_take_extra", faulty)
+    def faulty(self: SlotAnchors, line: int, *, boundary: bool) -> Anchor:
+        return take_extra(self, self._grid.floor(line), boundary=boundary)
+
+    return replaced(SlotAnchors, "take_extra", faulty)
 
 
 def _extras_without_end() -> AbstractContextManager[None]:
-    def faulty(self: ResidentPrefix) -> None:
+    def faulty(self: SlotAnchors) -> None:
         del self
 
-    return replaced(ResidentPrefix, "_make_room_for_extra", faulty)
+    return replaced(SlotAnchors, "_make_room_for_extra", faulty)
 
 
 FAULTS: tuple[Planted, ...] = (
@@ -186,21 +184,21 @@ FAULTS: tuple[Planted, ...] = (
     Planted(
         "extra anchor kept across a cut",
         "drops the anchors of prefills above a cut, and forgets those between grid lines",
-        "application.resident_prefix.ResidentPrefix._cut",
+        "application.slot_anchors.SlotAnchors.cut",
         _extra_kept_across_a_cut,
         world=exact,
     ),
     Planted(
         "extra told at another line",
         "rounds the line of every anchor to the grid",
-        "application.resident_prefix.ResidentPrefix._take_extra",
+        "application.slot_anchors.SlotAnchors.take_extra",
         _extra_told_at_another_line,
         world=exact,
     ),
     Planted(
         "extras without end",
         "takes an anchor at the end of every prompt, and gives none up for it",
-        "application.resident_prefix.ResidentPrefix._make_room_for_extra",
+        "application.slot_anchors.SlotAnchors._make_room_for_extra",
         _extras_without_end,
         world=exact,
     ),

@@ -14,7 +14,9 @@ from anchorline.application.disk_tier import DiskTier
 from anchorline.application.object_store import StoredState
 from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.restore import Restore
+from anchorline.application.slot_anchors import SlotAnchors
 from anchorline.domain import prefix_key
+from anchorline.domain.anchor import Anchor
 from anchorline.domain.entry_remains import without
 from anchorline.domain.errors import StorageError
 from anchorline.domain.grid import Span
@@ -108,18 +110,17 @@ def _view_not_restored_and_sums_of_what_was_read() -> AbstractContextManager[Non
 
 
 def _anchors_kept_over_an_import() -> AbstractContextManager[None]:
-    take = ResidentPrefix._take_anchor
+    take = SlotAnchors.take
 
     def cut_for_import(self: ResidentPrefix, line: int, taint: int) -> None:
         del self, line, taint
 
-    def take_anchor(self: ResidentPrefix, line: int) -> None:
-        if line not in self._anchors:
-            take(self, line)
+    def take_once(self: SlotAnchors, line: int) -> Anchor:
+        return self._anchors[line] if line in self else take(self, line)
 
     return together(
         replaced(ResidentPrefix, "cut_for_import", cut_for_import),
-        replaced(ResidentPrefix, "_take_anchor", take_anchor),
+        replaced(SlotAnchors, "take", take_once),
     )
 
 

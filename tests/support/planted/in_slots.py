@@ -13,6 +13,7 @@ from anchorline.application.endings import Endings
 from anchorline.application.forwards import Forwards
 from anchorline.application.generation import Generation
 from anchorline.application.resident_prefix import ResidentPrefix, Survey
+from anchorline.application.slot_anchors import SlotAnchors
 from anchorline.application.slots import Slot
 from anchorline.domain.anchor import Anchor, AnchorKind, SectionsHandle
 from anchorline.domain.end import End
@@ -46,12 +47,12 @@ def _anchor_before_forward() -> AbstractContextManager[None]:
         resident, held = slot.resident, slot.resident._sections
         early = held.capture(self._engine.slots[slot.index])
         prefill(self, slot)
-        taken = resident._anchors.get(span.end)
+        taken = resident._anchors._anchors.get(span.end)
         if taken is None or taken.handle == early:
             held.release(early)
             return
         held.release(taken.handle)
-        resident._anchors[span.end] = Anchor(span.end, AnchorKind.GRID, early)
+        resident._anchors._anchors[span.end] = Anchor(span.end, AnchorKind.GRID, early)
 
     return replaced(Forwards, "_prefill", faulty)
 
@@ -183,33 +184,24 @@ def _end_of_a_state_that_went_on() -> AbstractContextManager[None]:
 
 
 def _anchors_outlive_their_rows() -> AbstractContextManager[None]:
-    take = ResidentPrefix._take_anchor
+    take = SlotAnchors.take
 
-    def cut(self: ResidentPrefix, line: int) -> None:
-        if self._end is not None and self._end.line > line:
-            self._end = None
-        self._regions = tuple(region for region in self._regions if region.end <= line)
-        self._length = line
-        self._taint = self._taint.resumed(line)
+    def cut(self: SlotAnchors, line: int, reach: int | None = None) -> None:
+        del self, line, reach
 
-    def take_anchor(self: ResidentPrefix, line: int) -> None:
-        if line not in self._anchors:
-            take(self, line)
+    def take_once(self: SlotAnchors, line: int) -> Anchor:
+        return self._anchors[line] if line in self else take(self, line)
 
-    return together(
-        replaced(ResidentPrefix, "_cut", cut), replaced(ResidentPrefix, "_take_anchor", take_anchor)
-    )
+    return together(replaced(SlotAnchors, "cut", cut), replaced(SlotAnchors, "take", take_once))
 
 
 def _anchors_not_released() -> AbstractContextManager[None]:
-    cut = ResidentPrefix._cut
-
-    def faulty(self: ResidentPrefix, line: int) -> None:
-        for above in [have for have in self._anchors if have > line]:
+    def faulty(self: SlotAnchors, line: int, reach: int | None = None) -> None:
+        for above in [have for have in self._anchors if line < have <= (reach or have)]:
+            self._extra.discard(above)
             del self._anchors[above]
-        cut(self, line)
 
-    return replaced(ResidentPrefix, "_cut", faulty)
+    return replaced(SlotAnchors, "cut", faulty)
 
 
 def _nothing_left_to_forward() -> AbstractContextManager[None]:
@@ -313,13 +305,13 @@ FAULTS = (
     Planted(
         "anchors outlive their rows",
         "does not drop the anchors above the line that a prompt resumes at",
-        "application.resident_prefix.ResidentPrefix._cut",
+        "application.slot_anchors.SlotAnchors.cut",
         _anchors_outlive_their_rows,
     ),
     Planted(
         "anchors not released",
         "drops anchors from the record and leaves their copies with the engine",
-        "application.resident_prefix.ResidentPrefix._cut",
+        "application.slot_anchors.SlotAnchors.cut",
         _anchors_not_released,
     ),
     Planted(
