@@ -1,6 +1,6 @@
 """The parts of exact arithmetic: a row's bits are its own, and the function is the usual one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import pytest
