@@ -10,6 +10,7 @@ moved, and every row is moved at most once.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,10 @@ from ..domain.grid import Span
 from ..domain.sums import PartSums
 from ..domain.tokens import TokenIds
 from ..ports.engine import Engine
+
+
+PREPARED_PART: Final = 4
+"""Of the room that is left: more is not taken ahead."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,13 +135,14 @@ class KeptBlocks:
         self.nbytes += self.bytes_of(block)
 
     def prepare_copy(self, free_max: int) -> None:
-        """Take memory for one more copy, if there is room for it and for all that are prepared.
+        """Take memory for one more copy, where there is plenty.
 
         Args:
-            free_max: bytes that may stand prepared; a slot's are enough in any case.
+            free_max: bytes that may stand prepared; a slot's are enough in any case, and where it
+                is a good part of what is left, others need that more.
         """
         size = self._step * self.row_bytes
-        most = min(free_max, self._free(), self._window * self.row_bytes)
+        most = min(free_max, self._free() // PREPARED_PART, self._window * self.row_bytes)
         if self._copies.counts().free_bytes + size <= most:
             self._copies.prepare_rows()
 

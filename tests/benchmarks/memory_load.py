@@ -15,7 +15,10 @@ import httpx
 Body: TypeAlias = dict[str, Any]
 
 PATIENCE_S: Final = 120.0
-FULL_PAUSE_S: Final = 0.1
+PAUSES_S: Final = {"queue_full": 0.1, "memory_short": 1.0}
+"""Before a request is made again that was refused for so long as others run; a client that honours
+the `Retry-After` of the answer waits for 5 and 10 s."""
+
 LEAVES_EVERY: Final = 10
 """One in so many requests is given up once its response has begun."""
 
@@ -64,7 +67,7 @@ class Traffic:
 
     Attributes:
         done: requests by how they ended: `served`, `left`, or the code of an error.
-        refused: answers with the status 503 by code; what met a full queue is asked again.
+        refused: answers with the status 503 by code; asked again after a pause.
     """
 
     url: str
@@ -101,14 +104,15 @@ class Traffic:
     def _ask(self, client: httpx.Client, number: int) -> str:
         body = self.load.body(number)
         leaves = number % LEAVES_EVERY == 0
+        began_s = time.monotonic()
         while True:
             code = _left(client, body) if leaves else _served(client, body)
             if code not in ("served", "left"):
                 with self._lock:
                     self.refused[code] += 1
-            if code != "queue_full":
+            if code not in PAUSES_S or time.monotonic() - began_s > PATIENCE_S:
                 return code
-            time.sleep(FULL_PAUSE_S)
+            time.sleep(PAUSES_S[code])
 
 
 def _served(client: httpx.Client, body: Body) -> str:

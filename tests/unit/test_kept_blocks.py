@@ -87,7 +87,7 @@ class Keeping:
 
 @pytest.mark.parametrize(
     ("room", "free_max", "prepared"),
-    [(100, 3, 3), (2, 100, 2), (100, 100, 2 * STEPS), (0, 100, 0), (100, 0, 0)],
+    [(100, 3, 3), (8, 100, 2), (3, 100, 0), (100, 100, 2 * STEPS), (0, 100, 0), (100, 0, 0)],
 )
 def test_no_more_copies_are_prepared_than_there_is_room_for_or_a_slot_has_blocks(
     room: int, free_max: int, prepared: int
