@@ -20,7 +20,6 @@ from ..domain.sums import PartSums
 from ..domain.tokens import TokenIds
 from ..ports.engine import Engine
 
-
 PREPARED_PART: Final = 4
 """Of the room that is left: more is not taken ahead."""
 
