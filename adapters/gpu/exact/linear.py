@@ -17,9 +17,13 @@ from torch.nn import functional
 
 from ..alignment import ALIGNMENT_BYTES
 from .row_counts import LARGE, Kernel, RowCounts, cancelling, measured
+from .stepping import threads_for
 
 PACKED_FOR_ROWS: Final = 256
 """MKL packs for an expected number of rows; packed for 4 the products of 256 took twice as long."""
+
+SHARED_MIN: Final = 1 << 21
+"""Multiplications that are worth a second thread: to wake one takes as long as a million."""
 
 MEASURED_ROWS: Final = 256
 MEASURED_ROWS_WIDE: Final = 64
@@ -151,7 +155,13 @@ def _onednn_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
     pack = operations._reorder_linear_weight  # noqa: SLF001
     multiply = operations._linear_pointwise.default  # noqa: SLF001
     packed: Tensor = pack(weight.detach().contiguous(), PACKED_FOR_ROWS)
-    return lambda rows: multiply(rows, packed, bias, "none", [], "")
+    outputs = weight.shape[0]
+
+    def kernel(rows: Tensor) -> Tensor:
+        with threads_for(rows.numel() * outputs, SHARED_MIN):
+            return multiply(rows, packed, bias, "none", [], "")
+
+    return kernel
 
 
 def _chosen(weight: Tensor, bias: Tensor | None) -> _Choice:

@@ -1,7 +1,7 @@
-"""Loops over tokens on a CPU: many small kernels, none worth a second thread."""
+"""Small kernels on a CPU: none is worth a second thread."""
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -23,3 +23,11 @@ def one_thread() -> Generator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def threads_for(work: int, least: int) -> AbstractContextManager[None]:
+    """One thread for less work than that, in whatever both are counted; else as many as there are.
+
+    Which it is depends on sizes alone, so that measurements of a kernel hold for its calls.
+    """
+    return one_thread() if work < least else nullcontext()
