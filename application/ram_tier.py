@@ -10,11 +10,9 @@ import numpy as np
 
 from ..domain.anchor import Anchor, AnchorKind
 from ..domain.entry import EntryId, Role, Source, Tier
-from ..domain.grid import Grid, Span
+from ..domain.grid import Grid
 from ..domain.measured_rate import MeasuredRate
-from ..domain.namespace import Namespace
 from ..domain.offers import Offer, usable_line
-from ..domain.prefix_key import PrefixKey
 from ..domain.prompt import Prompt
 from ..domain.prompt_chain import PromptChain
 from ..domain.ram_retention import RamHolding, Retention, greedy_dual_credit, leaves_first
@@ -29,6 +27,7 @@ from .kept_state import KeptState
 from .leaving import Leaving, Order
 from .ram_entry import RamEntry, is_part_of
 from .resident_prefix import ResidentPrefix
+from .shared_blocks import SharedBlocks
 
 WAYS_MAX: Final = 8
 """Ways to start that are priced: the highest lines, of which most entries share the rows."""
@@ -107,8 +106,7 @@ class RamTier:
         self.counts = RamCounts()
         self._entries: dict[EntryId, RamEntry] = {}
         self._index: WayIndex[Anchor] = WayIndex()
-        # By namespace too: keys are hints, and no token tells whose rows they are.
-        self._clean: dict[tuple[Namespace, PrefixKey], KeptBlock] = {}
+        self._shared = SharedBlocks(self.blocks, self._grid)
         self._numbers = count(1)
         self._inflation = 0.0
 
@@ -170,7 +168,7 @@ class RamTier:
         """
         state = resident.kept_state(line)
         chain = PromptChain(state.key_ids, state.namespace, self._grid)
-        blocks = self._blocks_of(slot, state, chain)
+        blocks = self._shared.in_place(slot, state, chain)
         if self.seals is not None and resident.seals is not None:
             self.seals.keep(state, blocks, resident.seals)
         return self._keep(state, blocks, chain, role, session)
@@ -190,28 +188,14 @@ class RamTier:
             stored: the entry on the medium that it was read from.
         """
         chain = PromptChain(state.key_ids, state.namespace, self._grid)
-        for block in blocks:
-            if block.clean:
-                self._clean.setdefault(_key(chain, block.span.end), block)
+        self._shared.note(blocks, chain)
         if self.seals is not None:
             self.seals.take(state, blocks)
         return self._keep(state, blocks, chain, role, session, stored)
 
     def standing(self, prompt: Prompt, chain: PromptChain, line: int) -> list[KeptBlock]:
         """The blocks of a prompt, from row 0 up to a line, that any cold prefill would write."""
-        found: list[KeptBlock] = []
-        for span in self._grid.chunks(0, line):
-            below = found[-1] if found else None
-            block = self._clean.get(_key(chain, span.end)) if self._grid.has(span.end) else None
-            if (
-                block is None
-                or not (block.needed and block.is_there and block.below is below)
-                or not np.array_equal(block.ids, prompt.ids[span.start : span.end])
-                or not np.array_equal(block.key_ids, prompt.key_ids[span.start : span.end])
-            ):
-                break
-            found.append(block)
-        return found
+        return self._shared.standing(prompt, chain, line)
 
     def hold(self, blocks: Sequence[KeptBlock]) -> None:
         """Somebody who is no entry needs these blocks too, until `let_go`."""
@@ -224,7 +208,7 @@ class RamTier:
         Args:
             chain: over the tokens of the blocks, or of more.
         """
-        self._release(blocks, chain)
+        self._shared.release(blocks, chain)
 
     def _keep(
         self,
@@ -270,7 +254,7 @@ class RamTier:
         if self._entries.pop(entry.id, None) is None:
             return
         self._index.remove(entry.id)
-        self._release(entry.blocks, entry.chain)
+        self._shared.release(entry.blocks, entry.chain)
         for anchor in entry.state.anchors:
             self._sections.give_up(anchor.handle)
         self.left(entry)
@@ -406,45 +390,9 @@ class RamTier:
 
     # --- private ----------------------------------------------------------------------------------
 
-    def _blocks_of(self, slot: int, state: KeptState, chain: PromptChain) -> tuple[KeptBlock, ...]:
-        blocks: list[KeptBlock] = []
-        for span in self._grid.chunks(0, state.line):
-            below = blocks[-1] if blocks else None
-            blocks.append(self._block(slot, span, below, state, chain))
-        return tuple(blocks)
-
-    def _block(
-        self, slot: int, span: Span, below: KeptBlock | None, state: KeptState, chain: PromptChain
-    ) -> KeptBlock:
-        """The block of rows in place: one that is kept already, where it is the same."""
-        standing = self.blocks.claimed(slot, span)
-        if standing is not None:
-            return standing
-        clean = span.end <= state.taint and self._grid.has(span.end)
-        ids, key_ids = state.ids[span.start : span.end], state.key_ids[span.start : span.end]
-        found = self._clean.get(_key(chain, span.end)) if clean else None
-        if found is not None and found.is_of(ids, key_ids, below):
-            # All below it is the same by the same comparison, so both are what one cold prefill
-            # of these tokens writes.
-            self.blocks.claim(slot, found)
-            return found
-        block = KeptBlock(span, ids, key_ids, below, clean)
-        self.blocks.claim(slot, block)
-        if clean:
-            self._clean[_key(chain, span.end)] = block
-        return block
-
     def _enter(self, entry: RamEntry) -> None:
         self._entries[entry.id] = entry
         self._index.add(entry.id, entry.ways(), entry.block_ends())
-
-    def _release(self, blocks: Sequence[KeptBlock], chain: PromptChain) -> None:
-        for block in blocks:
-            self.blocks.release(block)
-            if not block.needed and block.clean:
-                key = _key(chain, block.span.end)
-                if self._clean.get(key) is block:
-                    del self._clean[key]
 
     def _supersede(self, newer: RamEntry) -> None:
         """Give up what the newer entry can do as well."""
@@ -539,11 +487,7 @@ class RamTier:
         chain = entry.chain
         entry.state, entry.blocks = state, tuple(kept)
         entry.chain = PromptChain(state.key_ids, state.namespace, self._grid)
-        self._release(lost, chain)
+        self._shared.release(lost, chain)
         for anchor in gone:
             self._sections.give_up(anchor.handle)
         self._index.add(entry.id, entry.ways(), entry.block_ends())
-
-
-def _key(chain: PromptChain, line: int) -> tuple[Namespace, PrefixKey]:
-    return chain.namespace, chain.key(line)

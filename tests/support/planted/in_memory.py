@@ -25,6 +25,7 @@ from anchorline.application.ram_restore import RamRestore
 from anchorline.application.ram_tier import RamTier
 from anchorline.application.request import GenerationRequest
 from anchorline.application.resident_prefix import ResidentPrefix
+from anchorline.application.shared_blocks import SharedBlocks
 from anchorline.application.slots import Preparation, Slot
 from anchorline.application.writes import Write, Writes
 from anchorline.domain.anchor import SectionsHandle
@@ -241,10 +242,10 @@ def _claims_after_a_failed_forward() -> AbstractContextManager[None]:
 
 
 def _shared_across_namespaces() -> AbstractContextManager[None]:
-    block_of = RamTier._block
+    block_of = SharedBlocks._block
 
     def faulty(
-        self: RamTier,
+        self: SharedBlocks,
         slot: int,
         span: Span,
         below: KeptBlock | None,
@@ -252,22 +253,21 @@ def _shared_across_namespaces() -> AbstractContextManager[None]:
         chain: PromptChain,
     ) -> KeptBlock:
         ids = state.ids[span.start : span.end]
-        for entry in self.entries if span.end <= state.taint else ():
-            for block in entry.blocks:
-                same = block.span == span and block.below is below and block.clean
-                if same and block.is_there and np.array_equal(block.ids, ids):
-                    self.blocks.claim(slot, block)
-                    return block
+        for block in self._clean.values() if span.end <= state.taint else ():
+            same = block.span == span and block.below is below
+            if same and block.is_there and np.array_equal(block.ids, ids):
+                self._blocks.claim(slot, block)
+                return block
         return block_of(self, slot, span, below, state, chain)
 
-    return replaced(RamTier, "_block", faulty)
+    return replaced(SharedBlocks, "_block", faulty)
 
 
 def _tainted_taken_for_clean() -> AbstractContextManager[None]:
-    block_of = RamTier._block
+    block_of = SharedBlocks._block
 
     def faulty(
-        self: RamTier,
+        self: SharedBlocks,
         slot: int,
         span: Span,
         below: KeptBlock | None,
@@ -276,7 +276,7 @@ def _tainted_taken_for_clean() -> AbstractContextManager[None]:
     ) -> KeptBlock:
         return block_of(self, slot, span, below, replace(state, taint=state.line), chain)
 
-    return replaced(RamTier, "_block", faulty)
+    return replaced(SharedBlocks, "_block", faulty)
 
 
 def _session_for_identity() -> AbstractContextManager[None]:
@@ -458,14 +458,14 @@ FAULTS = (
     Planted(
         "shared across namespaces",
         "shares the rows of equal tokens, for whomever they were read",
-        "application.ram_tier.RamTier._block",
+        "application.shared_blocks.SharedBlocks._block",
         _shared_across_namespaces,
         world=remembering,
     ),
     Planted(
         "tainted taken for clean",
         "shares the rows of equal tokens, whoever wrote them",
-        "application.ram_tier.RamTier._block",
+        "application.shared_blocks.SharedBlocks._block",
         _tainted_taken_for_clean,
         world=remembering,
     ),
