@@ -31,7 +31,7 @@ from .disk_offer import DiskOffer
 from .disk_tier import DiskTier
 from .entry_write import EntryWrite, Medium, Progress, Snapshot
 from .heads import Heads
-from .object_store import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
+from .object_parts import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
 from .ram_entry import RamEntry
 from .read_queue import ReadLanes, RestoreFailed
 from .request import GenerationRequest

@@ -25,15 +25,8 @@ from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.tokens import TokenIds
 from ..ports.block_storage import ByteArray
 from ..ports.jobs import JobHandle, Jobs, JobStatus
-from .object_store import (
-    ObjectStore,
-    Written,
-    draft_parts,
-    name_of,
-    part_views,
-    row_parts,
-    section_parts,
-)
+from .object_parts import draft_parts, name_of, part_views, row_parts, section_parts
+from .object_store import ObjectStore, Written
 from .row_sums import RowSums
 from .staging import StagingPool
 from .write_source import WriteSource

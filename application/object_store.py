@@ -3,7 +3,6 @@
 Everything here runs on the lanes of background jobs, or offline; nothing touches an engine.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -11,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..domain.errors import ObjectCorrupt
-from ..domain.layout import ITEM_BYTES, Section, View
+from ..domain.layout import ITEM_BYTES
 from ..domain.object_format import (
     HEADER_BYTES_MAX,
     check_stored,
@@ -21,14 +20,12 @@ from ..domain.object_format import (
     place_parts,
 )
 from ..domain.object_header import LINE_BYTES, ObjectHeader, PartRecord, round_up
-from ..domain.object_name import check_name, identity_of
+from ..domain.object_name import check_name
 from ..domain.stored_entry import ObjectName
-from ..domain.sums import NO_SUMS, Sums, sums_of
-from ..ports.block_storage import BlockStorage, ByteArray, ByteRange, object_name
+from ..domain.sums import NO_SUMS, Sums
+from ..ports.block_storage import BlockStorage, ByteArray, ByteRange
 from ..ports.codec import Codec
-
-EMPTY_PART: Final = "empty"
-"""The one part of an object without bytes: its header still names the tokens it stands for."""
+from .object_parts import PartSpec, name_of, part_views, payload_bytes
 
 RAW_BYTES_READ_MAX: Final = 8 << 30
 """What is allocated for an object on the word of its header, where no layout is known."""
@@ -40,22 +37,6 @@ fill a buffer that is used again and again faster than one of many."""
 LOOK_BYTES: Final = 1 << 20
 """What is looked at at a time. Less would stay in the core's cache until all have seen it, but each
 look lets the interpreter lock go, and who wants it back waits for the other lanes."""
-
-HEADER_ROOM_BYTES: Final = 256 << 10
-"""What a staging buffer leaves for the header of the object it is to hold."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartSpec:
-    """What a part is called and shaped like, in an object."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def nbytes(self) -> int:
-        return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,61 +62,6 @@ class Written:
 
     nbytes: int
     written: int
-
-
-def row_parts(views: Sequence[View], tokens: int) -> tuple[PartSpec, ...]:
-    """The parts of a block of `tokens` rows."""
-    specs = tuple(PartSpec(view.name, view.dtype, (tokens, *view.row_shape)) for view in views)
-    return specs or (PartSpec(EMPTY_PART, "uint8", (0,)),)
-
-
-def section_parts(sections: Sequence[Section]) -> tuple[PartSpec, ...]:
-    """The parts of an anchor."""
-    specs = tuple(PartSpec(section.name, section.dtype, section.shape) for section in sections)
-    return specs or (PartSpec(EMPTY_PART, "uint8", (0,)),)
-
-
-def payload_bytes(specs: Sequence[PartSpec]) -> int:
-    """What the parts take in an object, each filled up to whole lines."""
-    return sum(round_up(spec.nbytes) for spec in specs)
-
-
-def part_views(buffer: ByteArray, specs: Sequence[PartSpec]) -> dict[str, ByteArray]:
-    """Where each part stands in a buffer that is laid out as the payload of a raw object."""
-    views: dict[str, ByteArray] = {}
-    at = 0
-    for spec in specs:
-        views[spec.name] = buffer[at : at + spec.nbytes]
-        at += round_up(spec.nbytes)
-    return views
-
-
-def draft_parts(specs: Sequence[PartSpec], sums: Mapping[str, Sums]) -> tuple[PartRecord, ...]:
-    """The records of parts that are not encoded yet: enough to name the object.
-
-    Args:
-        sums: of every part that has bytes.
-    """
-    nothing = sums_of(np.empty(0, dtype=np.uint8))
-    return tuple(
-        PartRecord(
-            name=spec.name,
-            dtype=spec.dtype,
-            shape=spec.shape,
-            raw_bytes=spec.nbytes,
-            stored_bytes=spec.nbytes,
-            crc32c=0,
-            # Not by default: sums that are missing would name other bytes alike.
-            sums=sums[spec.name] if spec.nbytes else nothing,
-            codec="raw",
-        )
-        for spec in specs
-    )
-
-
-def name_of(draft: ObjectHeader) -> ObjectName:
-    """The name an object of these tokens and sums has, whether it is stored or not."""
-    return object_name(identity_of(draft).name)
 
 
 WARM_ITEM_BYTES: Final = 4

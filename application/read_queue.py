@@ -16,7 +16,8 @@ from ..domain.object_header import ObjectHeader
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..ports.gpu_state import RowsPlace
 from ..ports.jobs import JobHandle, Jobs
-from .object_store import ObjectStore, payload_bytes, row_parts
+from .object_parts import payload_bytes, row_parts
+from .object_store import ObjectStore
 from .placed_block import PlacedBlock, is_raw
 from .staged_read import StagedRead
 from .staging import StagingPool

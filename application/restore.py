@@ -29,7 +29,8 @@ from ..domain.tokens import TokenIds, token_ids
 from ..ports.gpu_state import ByteBuffers, RowsPlace
 from .entry_write import Progress
 from .kept_state import AdoptedState
-from .object_store import EMPTY_PART, StoredState
+from .object_parts import EMPTY_PART
+from .object_store import StoredState
 from .placed_block import PlacedBlock
 from .read_queue import ReadLanes, ReadQueue, RestoreFailed, collect, raise_failed
 from .restore_target import RestoreTarget

@@ -12,7 +12,7 @@ from ..domain.grid import Span
 from ..domain.layout import Layout
 from ..domain.object_header import PartRecord
 from ..domain.object_name import content_digest
-from .object_store import draft_parts, row_parts
+from .object_parts import draft_parts, row_parts
 from .write_source import RowSource
 
 

@@ -7,7 +7,8 @@ from anchorline.adapters.memory.crashable_storage import CrashableStorage
 from anchorline.adapters.memory.plain_codec import PlainCodec
 from anchorline.adapters.memory.stepped_jobs import SteppedJobs
 from anchorline.application.entry_write import EntryWrite, Medium, Progress, Snapshot
-from anchorline.application.object_store import HEADER_ROOM_BYTES, ObjectStore
+from anchorline.application.object_parts import HEADER_ROOM_BYTES
+from anchorline.application.object_store import ObjectStore
 from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
 from anchorline.domain.anchor import Anchor, AnchorKind

@@ -9,10 +9,9 @@ import pytest
 from anchorline.adapters.codec.plane_codec import PlaneCodec
 from anchorline.adapters.memory.crashable_storage import CrashableStorage, CrashedHere
 from anchorline.adapters.memory.plain_codec import PlainCodec
-from anchorline.application.object_store import (
+from anchorline.application.object_parts import (
     EMPTY_PART,
     HEADER_ROOM_BYTES,
-    ObjectStore,
     PartSpec,
     draft_parts,
     name_of,
@@ -21,6 +20,7 @@ from anchorline.application.object_store import (
     row_parts,
     section_parts,
 )
+from anchorline.application.object_store import ObjectStore
 from anchorline.domain.content_chain import NO_ROWS
 from anchorline.domain.end import End
 from anchorline.domain.entry import Role

@@ -8,7 +8,8 @@ from anchorline.adapters.memory.checkable_state import CheckableState, PlacedRow
 from anchorline.adapters.memory.crashable_storage import CrashableStorage
 from anchorline.adapters.memory.plain_codec import PlainCodec
 from anchorline.application import object_store, placed_block
-from anchorline.application.object_store import ObjectStore, name_of
+from anchorline.application.object_parts import name_of
+from anchorline.application.object_store import ObjectStore
 from anchorline.application.placed_block import runs_of
 from anchorline.domain.entry import Tier
 from anchorline.domain.errors import ObjectCorrupt

@@ -13,7 +13,7 @@ from anchorline.adapters.memory.memory_catalog import MemoryCatalog
 from anchorline.application.conversations import Conversations
 from anchorline.application.durability import Flush, FlushReport
 from anchorline.application.entry_write import EntryWrite, Progress
-from anchorline.application.object_store import PartSpec, payload_bytes
+from anchorline.application.object_parts import PartSpec, payload_bytes
 from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
