@@ -33,6 +33,8 @@ FLAGS: Final = (
     "--slots=2",
     "--window=2048",
     f"--anchor-bytes-max={2 * _MIB}",
+    # Filled within minutes, so that growth can be seen, and less than what the medium can hold.
+    f"--ram-bytes-max={16 * _MIB}",
     f"--disk-heads-bytes-max={HEADS_BYTES_MAX}",
     f"--disk-conversations-bytes-max={CONVERSATIONS_BYTES_MAX}",
     "--disk-free-min=0",
