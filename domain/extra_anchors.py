@@ -44,9 +44,6 @@ class ExtraAnchors:
     def __len__(self) -> int:
         return len(self._uses)
 
-    def __contains__(self, line: int) -> bool:
-        return line in self._uses
-
     @property
     def lines(self) -> set[int]:
         """All of them."""

@@ -1,5 +1,6 @@
 """The parts of exact arithmetic: a row's bits are its own, and the function is the usual one."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -147,6 +148,23 @@ def test_of_several_kernels_that_one_is_taken_which_pads_a_token_least(
     Linears().product(numbers(3, 32), numbers(8, 32, seed=1))
 
     assert made[-1] == taken
+
+
+def test_a_kernel_that_does_not_repeat_itself_is_the_last_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[int] = []
+    calls = itertools.count()
+
+    def restless(weight: Tensor, bias: Tensor | None) -> Kernel:
+        del bias
+        made.append(0)
+        return lambda rows: torch.round(rows @ weight.T) + next(calls)
+
+    only(monkeypatch, [restless, maker_that_parts_below(4, made)])
+    Linears().product(numbers(3, 32), numbers(8, 32, seed=1))
+
+    assert made[-1] == 4
 
 
 def test_of_kernels_that_pad_alike_the_first_is_taken_and_no_other_tried(

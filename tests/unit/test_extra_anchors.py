@@ -85,7 +85,7 @@ def test_a_line_without_such_an_anchor_is_of_no_interest() -> None:
     extra.discard(64)
     extra.discard(20)
 
-    assert (extra.lines, len(extra), 20 in extra, 40 in extra) == ({40}, 1, False, True)
+    assert (extra.lines, len(extra)) == ({40}, 1)
 
 
 lines_of_anchors = st.lists(st.integers(1, 500), min_size=1, max_size=20, unique=True)

@@ -50,7 +50,9 @@ class _Choice:
     def padding(self) -> tuple[bool, int]:
         """The less, the better: whether prefills are slow, and how many rows a token becomes."""
         sizes = self.counts.sizes
-        return (not sizes or sizes[-1] < LARGE, sizes[0] if sizes else 0)
+        if not sizes:  # it does not even repeat itself
+            return (True, MEASURED_ROWS + 1)
+        return (sizes[-1] < LARGE, sizes[0])
 
 
 class Linears:
