@@ -121,7 +121,6 @@ class DiskService:
         """
         try:
             self.pool.make_all()
-            self.tier.store.keep_pieces(len(READ_LANES) - 1)
         except MemoryError as error:
             raise StorageUnavailable(f"its buffers do not fit: {error}") from error
         # Tables of weights on the host, kernels on a device.

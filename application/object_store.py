@@ -5,6 +5,7 @@ Everything here runs on the lanes of background jobs, or offline; nothing touche
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -25,14 +26,11 @@ from ..domain.stored_entry import ObjectName
 from ..domain.sums import NO_SUMS, Sums
 from ..ports.block_storage import BlockStorage, ByteArray, ByteRange
 from ..ports.codec import Codec
+from ..ports.gpu_state import RowsPlace
 from .object_parts import PartSpec, name_of, part_views, payload_bytes
 
 RAW_BYTES_READ_MAX: Final = 8 << 30
 """What is allocated for an object on the word of its header, where no layout is known."""
-
-PIECE_BYTES: Final = 4 << 20
-"""What is read at a time where it is put into place at once. Drives gain nothing from more, and
-fill a buffer that is used again and again faster than one of many."""
 
 LOOK_BYTES: Final = 1 << 20
 """What is looked at at a time. Less would stay in the core's cache until all have seen it, but each
@@ -75,19 +73,10 @@ class ObjectStore:
         """Takes a codec that decides by itself what is worth compressing."""
         self._storage = storage
         self._codec = codec
-        # As many as there were reads at one time; taking and returning one is atomic.
-        self._pieces: list[ByteArray] = []
 
     @property
     def storage(self) -> BlockStorage:
         return self._storage
-
-    def keep_pieces(self, count: int) -> None:
-        """Make buffers for so many reads at one time, with their memory behind them."""
-        while len(self._pieces) < count:
-            piece = self._storage.buffer(PIECE_BYTES)
-            piece[:] = 0
-            self._pieces.append(piece)
 
     def warm(self, sample: ByteArray) -> None:
         """Compress a sample and read it back: this thread makes for itself what that takes."""
@@ -185,43 +174,29 @@ class ObjectStore:
         return StoredState(header, self._unpacked(header, staging, first, nbytes))
 
     def place(
-        self,
-        name: ObjectName,
-        parts: Sequence[PartRecord],
-        put: Callable[[str, int, ByteArray], Sums],
+        self, name: ObjectName, parts: Sequence[PartRecord], place: RowsPlace
     ) -> dict[str, Sums]:
-        """Read some raw parts, verify them, and put each piece where it belongs as it comes.
+        """Read some raw parts to where their rows stand, and verify them there.
 
-        A piece is small enough to be found in the processor's cache by all who look at it. So the
-        last pieces of a part have been put before its checksum is known: on an error nobody may
-        use what stands there.
+        Nothing is copied in between. So wrong bytes may stand there before that is known: on an
+        error nobody may use them.
 
         Args:
             parts: records of the object's header, that follow each other.
-            put: takes a part's name, the piece's place in it in bytes, and the piece, which is free
-                again on return; gives the sums of what stands there then.
 
         Returns:
-            By part, the sums that `put` gave for its pieces, added up.
+            By part, the sums of what stands there now.
 
         Raises:
             ObjectMissing, ObjectCorrupt, StorageUnavailable.
         """
-        arriving = [_Arriving(part) for part in parts]
-        end = parts[-1].offset + parts[-1].padded_bytes
-        try:
-            buffer = self._pieces.pop()  # the one that was used last: it is in the cache
-        except IndexError:
-            buffer = self._storage.buffer(PIECE_BYTES)
-        try:
-            for start in range(parts[0].offset, end, PIECE_BYTES):
-                piece = buffer[: min(PIECE_BYTES, end - start)]
-                self._storage.read_into(name, [ByteRange(start, start + len(piece))], [piece])
-                for one in arriving:
-                    one.take(start, piece, self._codec.checksum, put)
-        finally:
-            self._pieces.append(buffer)
-        return {one.part.name: one.sums for one in arriving}
+        arriving = [_Arriving.at(part, place.memory(part.name), self._storage) for part in parts]
+        self._storage.read_into(
+            name,
+            [span for one in arriving for span in one.ranges],
+            [buffer for one in arriving for buffer in one.buffers],
+        )
+        return {one.part.name: one.verified(self._codec.checksum, place) for one in arriving}
 
     def read_header(self, name: ObjectName, likely_bytes: int = 0) -> ObjectHeader:
         """Read and verify an object's header alone.
@@ -300,47 +275,59 @@ class ObjectStore:
         return buffer
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Arriving:
-    """A raw part that is read piece by piece.
+    """A raw part that is read to where it belongs.
 
     Attributes:
-        got: bytes of it that have come.
-        crc32c: of those.
-        sums: of those, where they were put.
+        memory: where that is.
+        ranges: of the object, which follow each other.
+        buffers: what is read into, one a range. A last line that is not full, with the fill behind
+            it, has a buffer of its own.
     """
 
     part: PartRecord
-    got: int = 0
-    crc32c: int = 0
-    sums: Sums = NO_SUMS
+    memory: ByteArray
+    ranges: list[ByteRange]
+    buffers: list[ByteArray]
 
-    def take(
-        self,
-        start: int,
-        piece: ByteArray,
-        checksum: Callable[[ByteArray, int], int],
-        put: Callable[[str, int, ByteArray], Sums],
-    ) -> None:
-        """Look at what of it stands in the object's bytes from `start` on.
+    @classmethod
+    def at(cls, part: PartRecord, memory: ByteArray, storage: BlockStorage) -> "_Arriving":
+        if len(memory) != part.raw_bytes:
+            raise ObjectCorrupt(
+                f"part {part.name} is {part.raw_bytes} bytes long and should be {len(memory)}"
+            )
+        whole = part.raw_bytes // LINE_BYTES * LINE_BYTES
+        lengths = [whole] if whole else []
+        buffers = [memory[:whole]] if whole else []
+        if whole < part.padded_bytes:
+            lengths.append(LINE_BYTES)
+            buffers.append(storage.buffer(LINE_BYTES)[:LINE_BYTES])
+        ends = [part.offset + end for end in accumulate(lengths)]
+        spans = [ByteRange(end - size, end) for end, size in zip(ends, lengths, strict=True)]
+        return cls(part, memory, spans, buffers)
+
+    def verified(self, checksum: Callable[[ByteArray, int], int], place: RowsPlace) -> Sums:
+        """The sums of the part where it stands, once it has been read.
 
         Raises:
-            ObjectCorrupt: the part has come to its end, and a bit differs from what was written.
+            ObjectCorrupt: a bit differs from what was written.
         """
         part = self.part
-        own = piece[max(part.offset - start, 0) : max(part.offset + part.padded_bytes - start, 0)]
-        if not len(own):
-            return
-        data = own[: max(part.raw_bytes - self.got, 0)]
-        for at in range(0, len(data), LOOK_BYTES):
-            some = data[at : at + LOOK_BYTES]
-            self.crc32c = checksum(some, self.crc32c)
-            self.sums += put(part.name, self.got + at, some)
-        if own[len(data) :].any():
-            raise ObjectCorrupt(f"there is something behind part {part.name}")
-        self.got += len(own)
-        if self.got == part.padded_bytes and self.crc32c != part.crc32c:
+        rest = part.raw_bytes % LINE_BYTES
+        if rest:
+            line = self.buffers[-1]
+            self.memory[-rest:] = line[:rest]
+            if line[rest:].any():
+                raise ObjectCorrupt(f"there is something behind part {part.name}")
+        crc32c, sums = 0, NO_SUMS
+        # In pieces, so that the second look finds in the processor's cache what the first fetched.
+        for start in range(0, part.raw_bytes, LOOK_BYTES):
+            end = min(start + LOOK_BYTES, part.raw_bytes)
+            crc32c = checksum(self.memory[start:end], crc32c)
+            sums += place.sums(part.name, start, end)
+        if crc32c != part.crc32c:
             raise ObjectCorrupt(
-                f"part {part.name} has the checksum {self.crc32c:08x} and should have "
-                f"{part.crc32c:08x}"
+                f"part {part.name} has the checksum {crc32c:08x} and should have {part.crc32c:08x}"
             )
+        return sums

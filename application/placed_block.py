@@ -1,8 +1,7 @@
 """A block that lanes bring straight to where its rows stand, some parts at a time.
 
 Its header is read first, and looked at on the engine thread before its rows are asked for. Then
-every lane takes runs of parts: each piece is read into a small buffer, and while it stands in the
-processor's cache its checksum is taken, it is copied into place, and the copy is summed up.
+every lane takes runs of parts, reads each straight into place, and takes its checksum and sums there.
 """
 
 from collections import deque
@@ -138,7 +137,7 @@ class PlacedBlock:
     def _bring(self, run: Run, place: RowsPlace) -> None:
         if not self._given_up:
             # No other job has these parts: lanes never write the same key.
-            self._sums.update(self._store.place(self.source.name, run, place.write))
+            self._sums.update(self._store.place(self.source.name, run, place))
 
 
 def is_raw(header: ObjectHeader) -> bool:

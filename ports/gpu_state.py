@@ -138,16 +138,22 @@ class RowsPlace(Protocol):
     that no forward reads or writes those rows until the lanes are done.
     """
 
-    def write(self, view: str, start: int, data: npt.NDArray[np.uint8]) -> Sums:
-        """Copy bytes of a view into place, from byte `start` of the span's rows on. Blocks.
+    def memory(self, view: str) -> npt.NDArray[np.uint8]:
+        """The bytes of a view's rows of the span, where they stand, to be overwritten.
+
+        As long as the rows. A page's start, so that a medium writes there without a copy, wherever
+        the shape of the rows allows it.
+        """
+        ...
+
+    def sums(self, view: str, start: int, end: int) -> Sums:
+        """What bytes [start, end) of the span's rows add to a view's `row_sums`. Blocks.
+
+        They are read where they stand. Added up over all bytes of the span they are those sums.
 
         Args:
             start: a multiple of 8.
-            data: a multiple of 8 bytes, but for the last ones of the view; free on return.
-
-        Returns:
-            What these bytes, read again where they stand, add to the view's `row_sums`: added up
-            over all bytes of the span they are those sums.
+            end: one as well, or where the rows end.
         """
         ...
 

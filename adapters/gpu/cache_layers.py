@@ -19,6 +19,7 @@ from transformers.cache_utils import CacheLayerMixin, LinearAttentionLayer
 from ...domain.errors import ModelRefused, StateError
 from .libraries import LayerArguments, layer_types_and_arguments, text_config
 from .owned_layer import OwnedLayer, RowBuffer, SectionTensor
+from .rows_memory import zeroed_rows
 
 LayerFactory: TypeAlias = Callable[[int], Sequence[OwnedLayer]]
 """Makes the layers of one slot, given the window in tokens."""
@@ -61,7 +62,7 @@ class RowsLayer(CacheLayerMixin, OwnedLayer):
             if batch != 1:
                 raise StateError(f"a slot holds one sequence and the model wrote {batch}")
             shape = (1, self._block_end(self.window), heads, dim)
-            return torch.zeros(shape, dtype=states.dtype, device=states.device)
+            return zeroed_rows(shape, states.dtype, states.device)
 
         self._buffers = rows_like(key_states), rows_like(value_states)
         self.keys, self.values = (buffer.transpose(1, 2) for buffer in self._buffers)

@@ -1,7 +1,8 @@
 """Copies of rows in memory of the host, outside any slot.
 
-One flat buffer holds all views of a span, in the layout's order. On CUDA it is page-locked, so that
-a copy between it and a slot runs at the speed of the bus, without a buffer in between.
+One flat buffer holds all views of a span, in the layout's order, each from a page on, so that a
+medium reads straight into it. On CUDA it is page-locked, so that a copy between it and a slot runs
+at the speed of the bus, without a buffer in between.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from ...domain.anchor import RowsHandle
 from ...domain.errors import StateError
 from ...domain.grid import Span
 from ...domain.layout import View
-from .alignment import aligned_starts
+from .alignment import PAGE_BYTES, aligned_starts
 from .libraries import empty_host_cache
 from .part_bytes import PartBytes
 
@@ -121,12 +122,15 @@ class RowCopies:
     @torch.inference_mode(False)  # it is written outside inference mode as well
     def _buffer(self, count: int) -> RowsBuffer:
         sizes = [count * view.row_bytes for view in self._views]
-        starts, nbytes = aligned_starts(sizes)
+        starts, nbytes = aligned_starts(sizes, PAGE_BYTES)
         if self._pinned and nbytes:
             # Torch takes page-locked memory by powers of two: what that adds is as gone as the
-            # rest, and a part of a buffer all the same.
+            # rest, and a part of a buffer all the same. It starts at a page by itself.
             nbytes = 1 << (nbytes - 1).bit_length()
+        elif nbytes:
+            nbytes += PAGE_BYTES
         data = torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._pinned)
+        data = data[-data.data_ptr() % PAGE_BYTES :]
         places = zip(self._views, starts, sizes, strict=True)
         return RowsBuffer([_part(view, data, start, size) for view, start, size in places], nbytes)
 

@@ -11,14 +11,12 @@ from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
-PAGE_BYTES: Final = 4096
-"""Buffers start at its multiples, so that a file can be written from them without a copy."""
-
+from .alignment import PAGE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class StagingCounts:

@@ -206,14 +206,17 @@ class PlacedRows:
         self._views = views
         self._is_live = is_live
 
-    def write(self, view: str, start: int, data: Bytes) -> Sums:
-        assert start % 8 == 0, f"a piece of {view} at {start}, inside a word"
-        assert self._is_live(), f"a piece of {view} at {start} of rows that were released"
-        into = self._views[view][start : start + len(data)]
-        same_size(view, data, into)
-        into[:] = data
+    def memory(self, view: str) -> Bytes:
+        assert self._is_live(), f"{view} of rows that were released"
+        return self._views[view]
+
+    def sums(self, view: str, start: int, end: int) -> Sums:
+        assert start % 8 == 0, f"bytes of {view} from {start} on, inside a word"
+        assert self._is_live(), f"{view} of rows that were released"
         # The words before it weigh what they weigh, and are zero.
-        return sums_of(np.concatenate([np.zeros(start, dtype=np.uint8), into]))
+        return sums_of(
+            np.concatenate([np.zeros(start, dtype=np.uint8), self._views[view][start:end]])
+        )
 
 
 def fill(parts: Mapping[str, Bytes], buffers: ByteBuffers) -> None:

@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,10 @@ _CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLO
 TRANSFERS_MAX: Final = 2
 """Reads at a time, and writes: one keeps the drive busy, and one stands ready behind it. More of
 them would share the drive and end together, and it would idle while all are checked or synced."""
+
+SHORT_BYTES: Final = 1 << 20
+"""Reads up to here, of headers above all, are no transfers: one that waited for its turn would hold
+up all rows that it tells of, and one that had it would leave the drive with one transfer."""
 
 
 class FileStorage:
@@ -157,7 +161,7 @@ class FileStorage:
             end = max((span.end for span in ranges), default=0)
             if end > size:
                 raise ObjectCorrupt(f"{name} has {size} bytes and should reach to {end}")
-            with self._reads:
+            with self._turn_to_read(sum(map(len, buffers))):
                 read_ranges(fd, ranges, buffers, aligned=self._access.aligned)
             self._access.let_go(fd)
 
@@ -221,6 +225,10 @@ class FileStorage:
             self._closed = True
             self._quarantine.close()
             self._root.close()
+
+    def _turn_to_read(self, nbytes: int) -> AbstractContextManager[object]:
+        """Held while so much is read; what is short waits for nobody, and keeps nobody waiting."""
+        return self._reads if nbytes > SHORT_BYTES else contextlib.nullcontext()
 
     def _parts(self, name: ObjectName) -> list[str]:
         object_name(name)

@@ -18,6 +18,7 @@ from anchorline.adapters.codec.plane_codec import PlaneCodec
 from anchorline.adapters.codec.rates import keys_like
 from anchorline.adapters.codec.raw_codec import RawCodec
 from anchorline.adapters.gpu.owned_layer import OwnedLayer, RowBuffer, SectionTensor
+from anchorline.adapters.gpu.rows_memory import zeroed_rows
 from anchorline.adapters.gpu.torch_state import TorchSlotState
 from anchorline.adapters.sqlite.sqlite_catalog import SqliteCatalog
 from anchorline.adapters.system.clock import SystemClock
@@ -79,7 +80,8 @@ class MadeLayer(OwnedLayer):
 
     def __init__(self, shape: Shape, window: int, recurrent: tuple[int, ...] | None) -> None:
         size = (window, *shape.row)
-        self._rows = [torch.zeros(size, dtype=shape.dtype) for _ in ("keys", "values")]
+        host = torch.device("cpu")
+        self._rows = [zeroed_rows(size, shape.dtype, host) for _ in ("keys", "values")]
         self._section = None if recurrent is None else torch.zeros(recurrent)
 
     def row_buffers(self) -> Sequence[RowBuffer]:

@@ -216,4 +216,5 @@ class StateBytesContract(EngineHooks):
 def _bring(
     place: RowsPlace, view: str, start: int, data: npt.NDArray[np.uint8], sums: dict[str, Sums]
 ) -> None:
-    sums[view] += place.write(view, start, data)
+    place.memory(view)[start : start + len(data)] = data
+    sums[view] += place.sums(view, start, start + len(data))

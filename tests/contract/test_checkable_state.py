@@ -353,7 +353,7 @@ def test_lanes_bring_nothing_into_rows_that_were_released() -> None:
     engine.copies.new_rows(Span(0, GRID))
 
     with pytest.raises(AssertionError, match="were released"):
-        place.write("prefix", 0, np.zeros(8, dtype=np.uint8))
+        place.memory("prefix")
 
 
 def test_what_is_released_is_overwritten_so_that_whoever_reads_on_is_seen() -> None:

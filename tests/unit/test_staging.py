@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch
 
+from anchorline.adapters.gpu.alignment import PAGE_BYTES
 from anchorline.adapters.gpu.staging import (
-    PAGE_BYTES,
     CopyStream,
     CopyTicket,
     StagingCounts,
