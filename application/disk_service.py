@@ -57,6 +57,10 @@ HEADS_PENDING_MAX: Final = 16
 
 TIDY_EVERY_S: Final = 60.0
 
+PATIENCE_S: Final = 0.05
+"""An idle server waits so long for an object to be written: longer than drives that keep up with
+the sums of rows take for one, and no longer than a request that comes meanwhile may wait."""
+
 SAMPLE_BYTES: Final = 1 << 20
 """Of what lanes try their codec on before the first request."""
 
@@ -272,11 +276,12 @@ class DiskService:
         """One piece of background work.
 
         Args:
-            idle: nothing else is to be done: writes may be waited for, and the tier is tidied.
+            idle: nothing else is to be done: writes may be waited for, a moment each time, and the
+                tier is tidied.
         """
-        progress = self.writes.step()
+        progress = self.writes.step(ahead=not idle)
         if progress is Progress.WAITING and idle:
-            self.writes.wait()
+            self.writes.wait(PATIENCE_S)
         if progress is Progress.DONE and idle:
             now_s = self._clock.monotonic()
             if now_s - self._tidied_s >= TIDY_EVERY_S:
@@ -339,7 +344,8 @@ class DiskService:
     ) -> EntryWrite:
         medium = Medium(self.tier.store, self._jobs, self.pool, lanes, self.tier.pin)
         layout = self._profile.layout
-        work = EntryWrite(snapshot, chain, layout, source, anchors, medium)
+        stored_line = self.tier.index.shared_line(chain)
+        work = EntryWrite(snapshot, chain, layout, source, anchors, medium, stored_line)
         work.promised = self._bytes_of(chain, len(snapshot.ids), ANCHORS_SAVED + 1)
         return work
 

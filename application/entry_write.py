@@ -6,8 +6,9 @@ stored already, by name, is neither copied nor written.
 """
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from ..domain.anchor import Anchor, AnchorKind
@@ -31,8 +32,7 @@ from .row_sums import RowSums
 from .staging import StagingPool
 from .write_source import WriteSource
 
-SUMS_BYTES_A_STEP: Final = 256 << 20
-"""Rows whose sums one step takes, before anchors are copied: tens of milliseconds on a CPU."""
+_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Progress(enum.Enum):
@@ -112,6 +112,7 @@ class EntryWrite:
         source: WriteSource,
         anchors: Sequence[Anchor],
         medium: Medium,
+        stored_line: int = 0,
     ) -> None:
         """Takes what to write; copies nothing yet.
 
@@ -119,12 +120,15 @@ class EntryWrite:
             chain: over the snapshot's key ids.
             source: where its bytes are taken from.
             anchors: copies that stay alive until `copied`; none above the snapshot's ids.
+            stored_line: rows from there on are new to the medium, in all likelihood.
         """
         self.snapshot = snapshot
         self.chain = chain
         self._layout = layout
         self._source = source
         self._medium = medium
+        self._stored_line = stored_line
+        self._slow = False
         self._spans = list(chain.grid.chunks(0, len(snapshot.ids)))
         self._sums = RowSums(source, layout, self._spans)
         # An anchor that stands on no block's last row cannot be offered.
@@ -161,20 +165,31 @@ class EntryWrite:
         written = {(line, kind) for _, line, kind in self._kept}
         return written | {(anchor.line, anchor.kind) for anchor in self._anchors}
 
-    def step(self) -> Progress:
-        """Copy one object out, if a buffer is free, or find out what it stands on."""
+    def step(self, *, ahead: bool = True) -> Progress:
+        """Copy one object out, if a buffer is free, or find out what it stands on.
+
+        Args:
+            ahead: take the sums of rows that there is no buffer for. Their copies take them once
+                more, so it is as well to `wait`, if the medium is quick.
+        """
         self._collect()
         if self.done:
             return Progress.DONE
-        if not self.copied and (self._sum_up() or self._copy_next()):
+        ahead = ahead or self._slow
+        if not self.copied and (self._sum_up(ahead=ahead) or self._copy_next()):
             return Progress.WORKED
         return Progress.WAITING
 
-    def wait(self) -> bool:
-        """Block until the oldest object under way is written; False if there is none."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until the oldest object under way is written; False if there is none.
+
+        Args:
+            timeout_s: how long at most. What takes longer is slow: sums are taken ahead from then
+                on.
+        """
         if not self._pending:
             return False
-        self._medium.jobs.wait(self._pending[0].handle)
+        self._slow = not self._medium.jobs.wait(self._pending[0].handle, timeout_s)
         self._collect()
         return True
 
@@ -224,22 +239,20 @@ class EntryWrite:
         )
         return blocks, anchors
 
-    def _sum_up(self) -> bool:
+    def _sum_up(self, *, ahead: bool) -> bool:
         """Take the sums of some rows that the next anchor stands on; False if there are none.
 
-        The medium does not wait for the sums of all: as long as there are buffers, each block is
-        copied once it has been summed up.
+        As long as there are buffers each block is copied at once: the medium does not wait for the
+        sums of all. Then they run `ahead`, since anchors live shorter than rows.
         """
-        if not self._anchors:
+        if not self._anchors or self._sums.is_known(self._anchors[0].line):
             return False
-        some = 1 if self._medium.pool.left else SUMS_BYTES_A_STEP
-        if not self._sums.sum_up(self._anchors[0].line, some):
-            return False
-        if self._spans and self._sums.is_summed(self._spans[0]):
-            buffer = self._medium.pool.acquire()
-            if buffer is not None:
-                self._write_rows(self._spans.pop(0), buffer)
-        return True
+        buffer = self._medium.pool.acquire() if self._spans else None
+        if buffer is not None:
+            self._write_rows(self._spans.pop(0), buffer)
+        elif ahead:
+            self._sums.sum_next()
+        return buffer is not None or ahead
 
     def _copy_next(self) -> bool:
         """Copy the next object that is not stored; False if no buffer is free."""
@@ -255,17 +268,36 @@ class EntryWrite:
         return True
 
     def _write_rows(self, span: Span, buffer: ByteArray) -> None:
+        checksums: dict[str, int] = {}
+        # One pass over rows that are new; those that may be stored are summed up first.
+        exported = span.start >= self._stored_line and not self._sums.is_summed(span)
+        if exported:
+            self._export(span, buffer, checksums)
         below, parts = self._sums.chain(span.start), self._sums.take_parts(span)
         draft = self._draft(ObjectKind.BLOCK, span, below, parts)
         name = name_of(draft)
         self._blocks.append((name, span))
         if self._stored(name):
             self._medium.pool.release(buffer)
-            return
-        if self._layout.views:
-            specs = row_parts(self._layout.views, len(span))
-            self._source.export_rows(span, part_views(buffer, specs))
-        self._submit(draft, name, buffer)
+        elif exported or self._export(span, buffer, checksums) == parts:
+            self._submit(draft, name, buffer, checksums)
+        else:
+            self._medium.pool.release(buffer)
+            self._fail(ObjectCorrupt(f"rows {span} changed while they were about to be written"))
+
+    def _export(
+        self, span: Span, buffer: ByteArray, checksums: dict[str, int]
+    ) -> tuple[PartRecord, ...]:
+        """Copy a block's rows; see `RowSums.export`."""
+        checksum = self._medium.store.checksum_ahead
+
+        def look(name: str, data: ByteArray) -> None:
+            assert checksum is not None
+            checksums[name] = checksum(data, checksums.get(name, 0))
+
+        specs = row_parts(self._layout.views, len(span))
+        buffers = part_views(buffer, specs)
+        return self._sums.export(span, buffers, None if checksum is None else look)
 
     def _write_sections(self, anchor: Anchor, buffer: ByteArray) -> None:
         specs = section_parts(self._layout.sections)
@@ -318,13 +350,19 @@ class EntryWrite:
             return True
         return name in self._sizes or any(pending.name == name for pending in self._pending)
 
-    def _submit(self, draft: ObjectHeader, name: ObjectName, buffer: ByteArray) -> None:
+    def _submit(
+        self,
+        draft: ObjectHeader,
+        name: ObjectName,
+        buffer: ByteArray,
+        checksums: Mapping[str, int] = _UNKNOWN,
+    ) -> None:
         written: list[Written] = []
         store, lanes = self._medium.store, self._medium.lanes
         lane = lanes[len(self.names) % len(lanes)]
         try:
             handle = self._medium.jobs.submit(
-                lane, lambda: written.append(store.write(draft, buffer))
+                lane, lambda: written.append(store.write(draft, buffer, checksums))
             )
         except Unavailable as full:
             self._medium.pool.release(buffer)

@@ -6,6 +6,7 @@ Everything here runs on the lanes of background jobs, or offline; nothing touche
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -25,7 +26,7 @@ from ..domain.object_name import check_name
 from ..domain.stored_entry import ObjectName
 from ..domain.sums import NO_SUMS, Sums
 from ..ports.block_storage import BlockStorage, ByteArray, ByteRange
-from ..ports.codec import Codec
+from ..ports.codec import Codec, Encoded
 from ..ports.gpu_state import RowsPlace
 from .object_parts import PartSpec, name_of, part_views, payload_bytes
 
@@ -62,6 +63,8 @@ class Written:
     written: int
 
 
+_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
+
 WARM_ITEM_BYTES: Final = 4
 """A width for which a codec has a choice of settings, and so tries all of them."""
 
@@ -83,11 +86,19 @@ class ObjectStore:
         encoded = self._codec.encode(sample, WARM_ITEM_BYTES)
         self._codec.decode(encoded.codec, encoded.data, np.empty_like(sample))
 
-    def write(self, draft: ObjectHeader, payload: ByteArray) -> Written:
+    @property
+    def checksum_ahead(self) -> Callable[[ByteArray, int], int] | None:
+        """What `write` takes of each part, where it can be known before the part is encoded."""
+        return None if self._codec.compresses else self._codec.checksum
+
+    def write(
+        self, draft: ObjectHeader, payload: ByteArray, checksums: Mapping[str, int] = _UNKNOWN
+    ) -> Written:
         """Encode and store an object; durable on return.
 
         Args:
             draft: names the parts, with the sums of their bytes.
+            checksums: of parts, by `checksum_ahead`, as far as they are known.
             payload: the parts where `part_views` puts them, each filled up to whole lines; the
                 fill is zeroed, the parts are not modified. Free again on return.
 
@@ -103,14 +114,8 @@ class ObjectStore:
         at = 0
         for part, raw in zip(draft.parts, part_views(payload, specs).values(), strict=True):
             encoded = self._codec.encode(raw, ITEM_BYTES[part.dtype])
-            records.append(
-                replace(
-                    part,
-                    stored_bytes=len(encoded.data),
-                    crc32c=self._codec.checksum(encoded.data),
-                    codec=encoded.codec,
-                )
-            )
+            crc32c = self._checksum_of(part, encoded, checksums)
+            records.append(part.encoded(encoded.codec, len(encoded.data), crc32c))
             if encoded.codec == "raw":
                 # Raw parts are written from where they stand; only the fill is cleared.
                 payload[at + len(raw) : at + round_up(len(raw))] = 0
@@ -264,6 +269,11 @@ class ObjectStore:
         buffer = self._storage.buffer(nbytes)[:nbytes]
         self._storage.read_into(name, [ByteRange(0, nbytes)], [buffer])
         return buffer.tobytes()
+
+    def _checksum_of(self, part: PartRecord, encoded: Encoded, checksums: Mapping[str, int]) -> int:
+        """Of what is stored of a part: of its own bytes, or of others that mean them."""
+        known = checksums.get(part.name) if encoded.codec == "raw" else None
+        return self._checksum(encoded.data) if known is None else known
 
     def _checksum(self, data: ByteArray) -> int:
         return self._codec.checksum(data)

@@ -1,7 +1,8 @@
 """A block that lanes bring straight to where its rows stand, some parts at a time.
 
 Its header is read first, and looked at on the engine thread before its rows are asked for. Then
-every lane takes runs of parts, reads each straight into place, and takes its checksum and sums there.
+every lane takes runs of parts, reads each straight into place, and there takes its checksum and its
+sums.
 """
 
 from collections import deque
@@ -18,8 +19,10 @@ from ..ports.jobs import JobHandle, Jobs, JobStatus
 from .object_store import ObjectStore
 from .staged_read import Submit
 
-RUN_BYTES: Final = 8 << 20
-"""What one job brings in: little, so that all lanes end together, and much beside its own cost."""
+RUN_BYTES: Final = 16 << 20
+RUN_BYTES_MIN: Final = 4 << 20
+"""What one job brings in: a half of an object, so that all lanes end together, but neither more nor
+so little that it costs more to wake the next one."""
 
 Run: TypeAlias = tuple[PartRecord, ...]
 """Parts that follow each other in an object."""
@@ -146,11 +149,13 @@ def is_raw(header: ObjectHeader) -> bool:
 
 
 def runs_of(header: ObjectHeader) -> list[Run]:
-    """The parts in order, cut into runs of `RUN_BYTES`, or of one longer part."""
+    """The parts in order, cut into runs of a length between those, or of one longer part."""
     runs: list[list[PartRecord]] = []
+    half = sum(part.padded_bytes for part in header.parts) // 2
+    bytes_max = max(min(RUN_BYTES, half), RUN_BYTES_MIN)
     held = 0
     for part in header.parts:
-        if not runs or held + part.padded_bytes > RUN_BYTES:
+        if not runs or held + part.padded_bytes > bytes_max:
             runs.append([])
             held = 0
         runs[-1].append(part)

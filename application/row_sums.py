@@ -12,6 +12,7 @@ from ..domain.grid import Span
 from ..domain.layout import Layout
 from ..domain.object_header import PartRecord
 from ..domain.object_name import content_digest
+from ..ports.gpu_state import ByteBuffers, Look
 from .object_parts import draft_parts, row_parts
 from .write_source import RowSource
 
@@ -31,28 +32,36 @@ class RowSums:
         """Whether a block ends at a line, and its rows are there: no other line has a chain."""
         return line in self._chains or any(span.end == line for span in self._unsummed)
 
-    def sum_up(self, line: int, bytes_max: int) -> bool:
-        """Take the sums of rows below a line; False if there were none to be taken.
-
-        Args:
-            line: where a block `ends_at`.
-            bytes_max: stop once so many bytes have been read, and one block's rows at least.
-        """
-        summed = 0
-        began = line not in self._chains
-        while line not in self._chains and (summed == 0 or summed < bytes_max):
-            summed += self._sum_next() * self._layout.row_bytes
-        return began
+    def is_known(self, line: int) -> bool:
+        """Whether the content chain of a line is there, and so all rows below are summed up."""
+        return line in self._chains
 
     def chain(self, line: int) -> ContentChain:
         """The content chain of the rows below a line where a block `ends_at`."""
         while line not in self._chains:
-            self._sum_next()
+            self.sum_next()
         return self._chains[line]
 
     def is_summed(self, span: Span) -> bool:
         """Whether a block's name is known without another look at any rows."""
         return span in self._parts
+
+    def export(self, span: Span, buffers: ByteBuffers, look: Look | None) -> tuple[PartRecord, ...]:
+        """Copy a block's rows out, and take their sums on the way.
+
+        Args:
+            look: see `StateTransfer.export_summed_rows`.
+
+        Returns:
+            The records of its parts as they stand now, whatever was known of them.
+        """
+        self.chain(span.start)
+        specs = row_parts(self._layout.views, len(span))
+        found = draft_parts(specs, self._source.export_summed_rows(span, buffers, look))
+        if span in self._unsummed:
+            self._unsummed.remove(span)
+            self._take(span, found)
+        return found
 
     def take_parts(self, span: Span) -> tuple[PartRecord, ...]:
         """The records of a block's parts, which are asked for once."""
@@ -65,11 +74,13 @@ class RowSums:
         self._parts = {span: parts for span, parts in self._parts.items() if span.end <= line}
         self._chains = {end: chain for end, chain in self._chains.items() if end <= line}
 
-    def _sum_next(self) -> int:
-        """Take the sums of the lowest block that has none; its rows."""
+    def sum_next(self) -> None:
+        """Take the sums of the lowest block that has none."""
         span = self._unsummed.pop(0)
         specs = row_parts(self._layout.views, len(span))
-        parts = draft_parts(specs, self._source.row_sums(span))
+        self._take(span, draft_parts(specs, self._source.row_sums(span)))
+
+    def _take(self, span: Span, parts: tuple[PartRecord, ...]) -> None:
+        """The records of a block above one that was taken before."""
         self._parts[span] = parts
         self._chains[span.end] = link(self._chains[span.start], content_digest(parts), span.end)
-        return len(span)

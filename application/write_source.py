@@ -6,24 +6,26 @@ from typing import Protocol
 from ..domain.anchor import Anchor
 from ..domain.grid import Span
 from ..domain.sums import Sums
-from ..ports.gpu_state import ByteBuffers, SlotState, StateCopies
+from ..ports.gpu_state import ByteBuffers, Look, SlotState, StateCopies
 from .kept_blocks import KeptBlock
 
 
 class RowSource(Protocol):
-    """Rows that can be summed up."""
+    """Rows that can be summed up and copied, a block at a time."""
 
     def row_sums(self, span: Span) -> Mapping[str, Sums]:
-        """See `StateTransfer.row_sums`; one block's rows."""
+        """See `StateTransfer.row_sums`."""
+        ...
+
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        """See `StateTransfer.export_summed_rows`."""
         ...
 
 
 class WriteSource(RowSource, Protocol):
     """One state, whose rows stay as they are until a fence says otherwise."""
-
-    def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
-        """See `StateTransfer.export_rows`; one block's rows."""
-        ...
 
     def section_sums(self, anchor: Anchor) -> Mapping[str, Sums]:
         """Of an anchor's copy."""
@@ -44,8 +46,10 @@ class SlotSource:
     def row_sums(self, span: Span) -> Mapping[str, Sums]:
         return self.state.row_sums(span)
 
-    def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
-        self.state.export_rows(span, buffers)
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        return self.state.export_summed_rows(span, buffers, look)
 
     def section_sums(self, anchor: Anchor) -> Mapping[str, Sums]:
         return self._copies.section_sums(anchor.handle)
@@ -71,12 +75,13 @@ class EntrySource:
             return self._copies.row_sums(block.handle)
         return self._state_of(block).row_sums(span)
 
-    def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
         block = self._blocks[span]
         if block.handle is not None:
-            self._copies.export_rows(block.handle, buffers)
-        else:
-            self._state_of(block).export_rows(span, buffers)
+            return self._copies.export_summed_rows(block.handle, buffers, look)
+        return self._state_of(block).export_summed_rows(span, buffers, look)
 
     def section_sums(self, anchor: Anchor) -> Mapping[str, Sums]:
         return self._copies.section_sums(anchor.handle)

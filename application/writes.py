@@ -101,11 +101,11 @@ class Writes:
         """Take a write; its first copy is made by a later `step`."""
         self._writes.append(write)
 
-    def step(self) -> Progress:
-        """Copy one block of one write, or commit one that is durable."""
+    def step(self, *, ahead: bool = True) -> Progress:
+        """Copy one block of one write, or commit one that is durable; see `EntryWrite.step`."""
         waiting = False
         for write in [write for write in self._writes if write.ready]:
-            progress = write.work.step()
+            progress = write.work.step(ahead=ahead)
             write.give_back()
             if progress is Progress.DONE:
                 self._writes.remove(write)
@@ -116,9 +116,9 @@ class Writes:
             waiting = True
         return Progress.WAITING if waiting else Progress.DONE
 
-    def wait(self) -> bool:
-        """Block until one object under way is written; False if there is none."""
-        return any(write.work.wait() for write in self._writes)
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until one object under way is written, or the time is over; False if none is."""
+        return any(write.work.wait(timeout_s) for write in self._writes)
 
     def fence(self, slot: int, line: int) -> None:
         """Rows of a slot from `line` on are about to be overwritten."""

@@ -55,7 +55,7 @@ def place_parts(header: ObjectHeader) -> ObjectHeader:
     at = round_up(_PREAMBLE.size + len(_metadata(header)))
     parts: list[PartRecord] = []
     for part in header.parts:
-        parts.append(dataclasses.replace(part, offset=at))
+        parts.append(part.placed(at))
         at += part.padded_bytes
     return dataclasses.replace(header, parts=tuple(parts))
 

@@ -82,7 +82,7 @@ class PartRecord:
     def __post_init__(self) -> None:
         if self.dtype not in ITEM_BYTES:
             raise ValueError(f"part {self.name} has the unknown dtype {self.dtype!r}")
-        if len(self.shape) > DIMENSIONS_MAX or any(dim < 0 for dim in self.shape):
+        if len(self.shape) > DIMENSIONS_MAX or min(self.shape, default=0) < 0:
             raise ValueError(f"part {self.name} has the shape {self.shape}")
         if self.raw_bytes != ITEM_BYTES[self.dtype] * math.prod(self.shape):
             raise ValueError(
@@ -94,6 +94,36 @@ class PartRecord:
             raise ValueError(
                 f"part {self.name} is stored raw in {self.stored_bytes} bytes of {self.raw_bytes}"
             )
+
+    # Written out: an object has dozens of parts, and `dataclasses.replace` takes thrice as long,
+    # with the interpreter held.
+    def encoded(self, codec: str, stored_bytes: int, crc32c: int) -> "PartRecord":
+        """The part as it is stored."""
+        return PartRecord(
+            self.name,
+            self.dtype,
+            self.shape,
+            self.raw_bytes,
+            stored_bytes,
+            crc32c,
+            self.sums,
+            codec,
+            self.offset,
+        )
+
+    def placed(self, offset: int) -> "PartRecord":
+        """The part where it stands in the object."""
+        return PartRecord(
+            self.name,
+            self.dtype,
+            self.shape,
+            self.raw_bytes,
+            self.stored_bytes,
+            self.crc32c,
+            self.sums,
+            self.codec,
+            offset,
+        )
 
     @property
     def padded_bytes(self) -> int:

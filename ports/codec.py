@@ -20,7 +20,14 @@ class Encoded:
 
 
 class Codec(Protocol):
-    """Callable from any thread; releases the interpreter lock while it works on large parts."""
+    """Callable from any thread; releases the interpreter lock while it works on large parts.
+
+    Attributes:
+        compresses: False: `encode` gives every part as it is.
+    """
+
+    @property
+    def compresses(self) -> bool: ...
 
     def encode(self, data: ByteArray, item_bytes: int) -> Encoded:
         """Compress a part, or not if that does not make it smaller.

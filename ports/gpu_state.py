@@ -7,7 +7,7 @@ Copies are the engine's, not a slot's: whichever slot a handle was captured in, 
 restore it. They are of opaque, counted handles, and outlive what happens to the slots.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -21,6 +21,9 @@ from ..domain.sums import Sums
 
 ByteBuffers: TypeAlias = Mapping[str, npt.NDArray[np.uint8]]
 """By part name: flat, contiguous bytes of exactly the part's size, owned by the caller."""
+
+Look: TypeAlias = Callable[[str, npt.NDArray[np.uint8]], None]
+"""Takes a part's name and the next bytes of it: all of one part in order, of several at a time."""
 
 
 class GpuState(Protocol):
@@ -169,6 +172,17 @@ class StateTransfer(Protocol):
         """Copy the rows of `span` out, per view. Blocks until the bytes are there."""
         ...
 
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        """Copy the rows of `span` out, as `export_rows`, and give their `row_sums`: in one pass.
+
+        Args:
+            look: shown what has been copied while the processor has it at hand, on whichever thread
+                copies; never called where a device copies.
+        """
+        ...
+
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
         """Copy rows into place; the length is unchanged. The buffers are free on return."""
         ...
@@ -259,6 +273,12 @@ class StateCopies(Protocol):
 
     def export_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
         """Copy its rows out, per view. Blocks until the bytes are there."""
+        ...
+
+    def export_summed_rows(
+        self, handle: RowsHandle, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        """Copy its rows out and give their `row_sums`, as of `StateTransfer`. Blocks."""
         ...
 
     def place_rows(self, handle: RowsHandle) -> RowsPlace | None:

@@ -35,8 +35,8 @@ class Jobs(Protocol):
         """Where the job stands; does not wait."""
         ...
 
-    def wait(self, handle: JobHandle) -> None:
-        """Block until the job has ended.
+    def wait(self, handle: JobHandle, timeout_s: float | None = None) -> bool:
+        """Block until the job has ended, or until the time is over; whether it has ended.
 
         Raises:
             ValueError: the handle is unknown.

@@ -52,6 +52,8 @@ class PlaneCodec:
     are. If none shrinks the part is stored raw, without a copy.
     """
 
+    compresses = True
+
     def __init__(self, threads: int = 1):
         """Makes the threads' pool; `close` ends it.
 

@@ -7,6 +7,8 @@ from ...ports.codec import Codec, Encoded
 class RawCodec:
     """Implements the `Codec` port over another codec, of which it never uses `encode`."""
 
+    compresses = False
+
     def __init__(self, reads: Codec) -> None:
         """Takes what decodes parts that were compressed earlier, and computes checksums."""
         self._reads = reads

@@ -11,9 +11,7 @@ PAGE_BYTES: Final = 4096
 """A medium moves bytes to and from memory that starts at its multiples without a copy."""
 
 
-def aligned_starts(
-    sizes: Sequence[int], alignment: int = ALIGNMENT_BYTES
-) -> tuple[list[int], int]:
+def aligned_starts(sizes: Sequence[int], alignment: int = ALIGNMENT_BYTES) -> tuple[list[int], int]:
     """Where each part starts, one after the other, and the bytes of all.
 
     Args:

@@ -58,6 +58,11 @@ class PartBytes:
             readable = data if data.flags.writeable else data.copy()
             self._bytes[start:end].copy_(tensor_over(readable))
 
+    def to_read(self, start: int, end: int, into: Bytes) -> Bytes | None:
+        """What `read` copies, where it stands; None if that is on a device."""
+        self._check(start, end, into)
+        return None if self._host is None else self._host[start:end]
+
     def on_host(self, start: int, end: int) -> Bytes | None:
         """Bytes [start, end) where they stand, to be written to; None if that is on a device."""
         self._check_range(start, end)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .alignment import PAGE_BYTES
 
+
 @dataclass(frozen=True, slots=True)
 class StagingCounts:
     """What a pool holds.

@@ -11,13 +11,14 @@ from ...domain.errors import StateError
 from ...domain.grid import Span
 from ...domain.layout import Layout
 from ...domain.sums import Sums
-from ...ports.gpu_state import ByteBuffers, CopyCounts, StateCopies
+from ...ports.gpu_state import ByteBuffers, CopyCounts, Look, StateCopies
 from .host_threads import HostThreads
 from .kernels.sums import device_sums
 from .part_bytes import Bytes, PartBytes
 from .row_copies import RowCopies, RowsCopy
 from .rows_place import HostRows
 from .section_arena import SectionCopies
+from .summed_exports import Export, export_summed
 
 
 class TorchCopies(StateCopies):
@@ -71,6 +72,18 @@ class TorchCopies(StateCopies):
 
         buffer = self._rows.find(handle).buffer
         self.threads.share_bytes(buffer.nbytes, export, buffer.parts)
+
+    def export_summed_rows(
+        self, handle: RowsHandle, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        def export(parts: Sequence[PartBytes]) -> Sequence[Sums]:
+            return export_summed(
+                [Export(part, 0, len(part), buffers[part.name]) for part in parts], look
+            )
+
+        buffer = self._rows.find(handle).buffer
+        found = self.threads.share_bytes(buffer.nbytes, export, buffer.parts)
+        return dict(zip([part.name for part in buffer.parts], found, strict=True))
 
     def place_rows(self, handle: RowsHandle) -> HostRows | None:
         places: dict[str, Bytes] = {}

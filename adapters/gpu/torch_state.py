@@ -11,13 +11,14 @@ from ...domain.errors import StateError, WrongLine
 from ...domain.grid import Span
 from ...domain.layout import Layout, Section, View
 from ...domain.sums import Sums
-from ...ports.gpu_state import ByteBuffers, SlotState
+from ...ports.gpu_state import ByteBuffers, Look, SlotState
 from .kernels.sums import device_sums
 from .owned_layer import OwnedLayer
 from .part_bytes import Bytes, PartBytes
 from .rows_place import HostRows
 from .section_arena import move_into_arena
 from .state_copies import TorchCopies
+from .summed_exports import Export, export_summed
 
 Result = TypeVar("Result")
 
@@ -190,6 +191,19 @@ class TorchSlotState(SlotState):
             return ()
 
         self._share(span, export)
+
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        def export(parts: Sequence[tuple[View, PartBytes]]) -> Sequence[Sums]:
+            exports: list[Export] = []
+            for view, rows in parts:
+                start, end = span.start * view.row_bytes, span.end * view.row_bytes
+                exports.append(Export(rows, start, end, buffers[view.name]))
+            return export_summed(exports, look)
+
+        names = [view.name for view, _ in self._rows]
+        return dict(zip(names, self._share(span, export), strict=True))
 
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
         for view, rows in self._rows:

@@ -12,7 +12,7 @@ from ...domain.anchor import RowsHandle, SectionsHandle
 from ...domain.grid import Span
 from ...domain.layout import Layout
 from ...domain.sums import Sums, sums_of
-from ...ports.gpu_state import ByteBuffers, CopyCounts
+from ...ports.gpu_state import ByteBuffers, CopyCounts, Look
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 ByteParts: TypeAlias = dict[str, Bytes]
@@ -93,6 +93,13 @@ class CheckableCopies:
 
     def export_rows(self, handle: RowsHandle, buffers: ByteBuffers) -> None:
         pour(self.rows_of(handle).views, buffers)
+
+    def export_summed_rows(
+        self, handle: RowsHandle, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        self.export_rows(handle, buffers)
+        show(buffers, self._layout, look)
+        return self.row_sums(handle)
 
     def place_rows(self, handle: RowsHandle) -> "PlacedRows":
         copy = self._live_rows(handle)
@@ -231,6 +238,15 @@ def pour(parts: Mapping[str, Bytes], buffers: ByteBuffers) -> None:
     for name, data in parts.items():
         same_size(name, buffers[name], data)
         buffers[name][:] = data
+
+
+def show(buffers: ByteBuffers, layout: Layout, look: Look | None) -> None:
+    """Look at the rows in the buffers: in two pieces each, so that their order matters."""
+    if look is not None:
+        for view in layout.views:
+            data = buffers[view.name]
+            for piece in (data[: len(data) // 2], data[len(data) // 2 :]):
+                look(view.name, piece)
 
 
 def sums(parts: Mapping[str, Bytes]) -> dict[str, Sums]:

@@ -23,8 +23,8 @@ from ...domain.layout import Layout, Section, View
 from ...domain.sums import Sums
 from ...domain.taint_line import Writer
 from ...domain.tokens import TokenIds
-from ...ports.gpu_state import ByteBuffers
-from .checkable_copies import CheckableCopies, PlacedRows, fill, pour, sums
+from ...ports.gpu_state import ByteBuffers, Look
+from .checkable_copies import CheckableCopies, PlacedRows, fill, pour, show, sums
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
@@ -240,6 +240,13 @@ class CheckableState:
 
     def export_rows(self, span: Span, buffers: ByteBuffers) -> None:
         pour(self._row_bytes(span), buffers)
+
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        self.export_rows(span, buffers)
+        show(buffers, self._layout, look)
+        return self.row_sums(span)
 
     def import_rows(self, span: Span, buffers: ByteBuffers) -> None:
         fill(self._row_bytes(span), buffers)

@@ -16,6 +16,8 @@ class PlainCodec:
     it holds the interpreter lock. It models no codec that changes a part's bytes or length.
     """
 
+    compresses = False
+
     def encode(self, data: ByteArray, item_bytes: int) -> Encoded:
         del item_bytes
         return Encoded("raw", data)

@@ -57,10 +57,12 @@ class SteppedJobs:
     def poll(self, handle: JobHandle) -> JobStatus:
         return self._record(handle).status
 
-    def wait(self, handle: JobHandle) -> None:
-        """Let jobs run, in any order of lanes, until this one has."""
+    def wait(self, handle: JobHandle, timeout_s: float | None = None) -> bool:
+        """Let jobs run, in any order of lanes, until this one has: that takes no time."""
+        del timeout_s
         while self._record(handle).status not in (JobStatus.DONE, JobStatus.FAILED):
             self.step()
+        return True
 
     def result(self, handle: JobHandle) -> BaseException | None:
         record = self._record(handle)

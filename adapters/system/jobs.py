@@ -68,13 +68,13 @@ class ThreadJobs:
         with self._lock:
             return self._record(handle).status
 
-    def wait(self, handle: JobHandle) -> None:
+    def wait(self, handle: JobHandle, timeout_s: float | None = None) -> bool:
         ended = (JobStatus.DONE, JobStatus.FAILED)
         with self._lock:
             record = self._record(handle)
             if record.awaited is None:
                 record.awaited = threading.Condition(self._lock)
-            record.awaited.wait_for(lambda: record.status in ended)
+            return record.awaited.wait_for(lambda: record.status in ended, timeout_s)
 
     def result(self, handle: JobHandle) -> BaseException | None:
         with self._lock:

@@ -3,16 +3,20 @@
 import errno
 import os
 import stat
+import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from anchorline.adapters.nvme import file_storage
 from anchorline.adapters.nvme.buffered_storage import BufferedStorage
-from anchorline.adapters.nvme.file_storage import FileStorage
+from anchorline.adapters.nvme.file_storage import SHORT_BYTES, TRANSFERS_MAX, FileStorage
 from anchorline.adapters.nvme.nvme_storage import NvmeStorage
+from anchorline.adapters.nvme.vectored import read_ranges
 from anchorline.domain.errors import (
     ObjectCorrupt,
     ObjectMissing,
@@ -20,7 +24,7 @@ from anchorline.domain.errors import (
     StorageUnavailable,
 )
 from anchorline.domain.stored_entry import ObjectName
-from anchorline.ports.block_storage import BlockStorage
+from anchorline.ports.block_storage import BlockStorage, ByteArray, ByteRange
 from contract.block_storage_contract import (
     FOLDER,
     PAGE,
@@ -87,6 +91,38 @@ class FileStorageContract(BlockStorageContract):
 
         assert self.files() == {"lock", A}
         assert (self.path / A).stat().st_size == 3 * PAGE
+
+    def test_what_is_short_is_read_while_all_transfers_are_taken(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Of headers the rows are waited for that they tell of."""
+        long = SHORT_BYTES // PAGE + 1
+        storage = self.make_storage()
+        storage.put(A, [filled(long)])
+        entered, gate = threading.Semaphore(0), threading.Event()
+
+        def held(
+            fd: int, ranges: Sequence[ByteRange], arrays: Sequence[ByteArray], *, aligned: bool
+        ) -> None:
+            if len(arrays[0]) > SHORT_BYTES:
+                entered.release()
+                assert gate.wait(30)
+            read_ranges(fd, ranges, arrays, aligned=aligned)
+
+        monkeypatch.setattr(file_storage, "read_ranges", held)
+        with ThreadPoolExecutor(TRANSFERS_MAX + 1) as threads:
+            reads = [threads.submit(read, storage, A, long) for _ in range(TRANSFERS_MAX + 1)]
+            try:
+                for _ in range(TRANSFERS_MAX):
+                    assert entered.acquire(timeout=30)
+                short = read(storage, A, 1)
+                one_more = entered.acquire(timeout=0.1)
+            finally:
+                gate.set()
+
+            assert short == filled(long).tobytes()[:PAGE]
+            assert not one_more
+            assert [one.result() for one in reads] == [filled(long).tobytes()] * len(reads)
 
     def test_unfinished_files_are_deleted_at_the_start_and_told_once(self) -> None:
         storage = self.make_storage()
@@ -362,3 +398,10 @@ class FileStorageContract(BlockStorageContract):
 
 def open_files() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def read(storage: FileStorage, name: ObjectName, pages: int) -> bytes:
+    """An object's first pages."""
+    buffer = storage.buffer(pages * PAGE)
+    storage.read_into(name, [ByteRange(0, pages * PAGE)], [buffer])
+    return buffer.tobytes()

@@ -1,7 +1,7 @@
 """What an engine's slot holds, read out through the port so that two states can be compared."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,16 @@ class Reading:
     rows: dict[str, bytes]
     sections: dict[str, bytes]
     logits: bytes | None = None
+
+
+@dataclass
+class Seen:
+    """What a copy was looked at as it passed, by part; its `look` may be called on any thread."""
+
+    parts: dict[str, bytes] = field(default_factory=dict[str, bytes])
+
+    def look(self, name: str, data: npt.NDArray[np.uint8]) -> None:
+        self.parts[name] = self.parts.get(name, b"") + data.tobytes()
 
 
 def row_buffers(layout: Layout, span: Span) -> dict[str, npt.NDArray[np.uint8]]:

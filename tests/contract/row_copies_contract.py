@@ -15,6 +15,7 @@ from anchorline.ports.engine import DecodeInput, Engine
 from anchorline.ports.gpu_state import RowsPlace
 from contract.engine_hooks import GRID, PROMPT, REFUSED, WINDOW, EngineHooks
 from contract.readings import (
+    Seen,
     as_bytes,
     copied_rows,
     decode_all,
@@ -221,6 +222,8 @@ class RowCopiesContract(EngineHooks):
                 engine.copies.import_rows(handle, cut)
             with pytest.raises(REFUSED):
                 engine.copies.export_rows(handle, cut)
+            with pytest.raises(REFUSED):
+                engine.copies.export_summed_rows(handle, cut, None)
 
     def test_rows_that_lanes_bring_into_a_copy_are_its_rows_and_add_up_to_their_sums(self) -> None:
         engine = self.make_engine()
@@ -243,6 +246,19 @@ class RowCopiesContract(EngineHooks):
 
         assert as_bytes(copied_rows(engine, handle)) == as_bytes(rows)
         assert sums == dict(engine.copies.row_sums(handle)) == dict(state.row_sums(span))
+
+    def test_rows_of_a_copy_that_are_summed_on_their_way_out_are_its_rows(self) -> None:
+        engine = self.make_engine()
+        prefill_to(engine, 0, self.ids(PROMPT))
+        handle = engine.slots[0].capture_rows(BLOCK)
+        seen, buffers = Seen(), row_buffers(engine.profile.layout, BLOCK)
+
+        sums = engine.copies.export_summed_rows(handle, buffers, seen.look)
+
+        expected = as_bytes(copied_rows(engine, handle))
+        assert as_bytes(buffers) == expected
+        assert dict(sums) == dict(engine.copies.row_sums(handle))
+        assert seen.parts in ({}, expected)
 
     # --- counted --------------------------------------------------------------------------------
 
@@ -419,6 +435,7 @@ def _uses(engine: Engine, handle: RowsHandle) -> list[Callable[[], object]]:
         lambda: copies.rows_span(handle),
         lambda: copies.import_rows(handle, buffers),
         lambda: copies.export_rows(handle, buffers),
+        lambda: copies.export_summed_rows(handle, buffers, None),
         lambda: copies.place_rows(handle),
         lambda: copies.row_sums(handle),
         lambda: copies.release_rows(handle),

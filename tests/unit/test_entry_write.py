@@ -1,7 +1,11 @@
-"""What a write does with rows that change while it is under way."""
+"""What a write does with rows: how often it looks at them, and what if they change meanwhile."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
+import pytest
+
+from anchorline.adapters.codec.plane_codec import PlaneCodec
 from anchorline.adapters.memory.checkable_engine import CheckableEngine
 from anchorline.adapters.memory.crashable_storage import CrashableStorage
 from anchorline.adapters.memory.plain_codec import PlainCodec
@@ -13,10 +17,17 @@ from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.entry import Role
+from anchorline.domain.errors import ObjectCorrupt
 from anchorline.domain.fingerprint import fingerprint_of
+from anchorline.domain.grid import Span
 from anchorline.domain.namespace import Namespace
 from anchorline.domain.prompt_chain import PromptChain
+from anchorline.domain.stored_entry import ObjectName
+from anchorline.domain.sums import Sums
 from anchorline.domain.tokens import token_ids
+from anchorline.ports.gpu_state import ByteBuffers, Look
+from anchorline.ports.jobs import JobHandle
+from contract.readings import row_buffers
 
 GRID, LENGTH = 8, 40
 
@@ -26,8 +37,48 @@ def prefill(engine: CheckableEngine, ids: Sequence[int], start: int = 0) -> None
         engine.prefill(0, token_ids(ids[span.start : span.end]))
 
 
-def a_write(engine: CheckableEngine, anchors: Sequence[Anchor] = ()) -> EntryWrite:
-    """Of the first `LENGTH` tokens 0, 1, 2, ..., as a head is written."""
+class Lanes(SteppedJobs):
+    """Jobs of a medium that is slow: nobody lives to see one end."""
+
+    slow = False
+
+    def wait(self, handle: JobHandle, timeout_s: float | None = None) -> bool:
+        return not (self.slow and timeout_s is not None) and super().wait(handle, timeout_s)
+
+
+class Looks(SlotSource):
+    """Notes how rows are looked at."""
+
+    def __init__(self, engine: CheckableEngine) -> None:
+        super().__init__(engine.slots[0], engine.copies)
+        self.seen: list[tuple[str, int]] = []
+
+    def row_sums(self, span: Span) -> Mapping[str, Sums]:
+        self.seen.append(("summed", span.end))
+        return super().row_sums(span)
+
+    def export_summed_rows(
+        self, span: Span, buffers: ByteBuffers, look: Look | None
+    ) -> Mapping[str, Sums]:
+        self.seen.append(("copied", span.end))
+        return super().export_summed_rows(span, buffers, look)
+
+
+def a_write(
+    engine: CheckableEngine,
+    anchors: Sequence[Anchor] = (),
+    *,
+    source: SlotSource | None = None,
+    buffers: int = 8,
+    lanes: SteppedJobs | None = None,
+    stored_line: int = 0,
+    stored: Mapping[ObjectName, int] = MappingProxyType({}),
+) -> EntryWrite:
+    """Of the first `LENGTH` tokens 0, 1, 2, ..., as a head is written.
+
+    Args:
+        stored: objects that the medium has, and their bytes.
+    """
     ids = token_ids(range(LENGTH))
     snapshot = Snapshot(
         fingerprint=fingerprint_of({}),
@@ -40,12 +91,13 @@ def a_write(engine: CheckableEngine, anchors: Sequence[Anchor] = ()) -> EntryWri
         end=None,
     )
     storage = CrashableStorage()
-    pool = StagingPool(storage.buffer, HEADER_ROOM_BYTES + 4 * 4096, 8)
-    jobs = SteppedJobs({"lane": 64})
-    medium = Medium(ObjectStore(storage, PlainCodec()), jobs, pool, ["lane"], lambda _: None)
+    pool = StagingPool(storage.buffer, HEADER_ROOM_BYTES + 4 * 4096, buffers)
+    jobs = lanes or SteppedJobs({"lane": 64})
+    medium = Medium(ObjectStore(storage, PlainCodec()), jobs, pool, ["lane"], stored.get)
     chain = PromptChain(ids, Namespace(), engine.profile.grid)
-    source = SlotSource(engine.slots[0], engine.copies)
-    return EntryWrite(snapshot, chain, engine.profile.layout, source, anchors, medium)
+    rows = source or SlotSource(engine.slots[0], engine.copies)
+    layout = engine.profile.layout
+    return EntryWrite(snapshot, chain, layout, rows, anchors, medium, stored_line)
 
 
 def an_anchor(engine: CheckableEngine, line: int) -> Anchor:
@@ -87,3 +139,92 @@ def test_an_anchor_that_ends_no_block_is_left_out() -> None:
     blocks, anchors = write.contents()
     assert [block.end for block in blocks] == [8, 16, 24, 32, 40]
     assert [anchor.line for anchor in anchors] == [LENGTH]
+
+
+BLOCKS = [8, 16, 24, 32, 40]
+
+
+def a_source() -> tuple[CheckableEngine, Looks]:
+    engine = CheckableEngine(window=64, grid=GRID)
+    prefill(engine, range(LENGTH))
+    return engine, Looks(engine)
+
+
+def test_rows_that_are_new_are_looked_at_once() -> None:
+    engine, source = a_source()
+
+    finish(a_write(engine, [an_anchor(engine, LENGTH)], source=source))
+
+    assert source.seen == [("copied", end) for end in BLOCKS]
+
+
+def test_rows_that_are_stored_are_not_copied() -> None:
+    engine, source = a_source()
+    first = a_write(engine, [an_anchor(engine, LENGTH)])
+    finish(first)
+    stored = {block.name: block.nbytes for block in first.contents()[0] if block.end <= 24}
+
+    second = a_write(
+        engine, [an_anchor(engine, LENGTH)], source=source, stored_line=24, stored=stored
+    )
+    finish(second)
+
+    kinds = ["summed" if end <= 24 else "copied" for end in BLOCKS]
+    assert source.seen == list(zip(kinds, BLOCKS, strict=True))
+    assert second.contents() == first.contents()
+
+
+def test_what_was_thought_to_be_stored_and_is_not_is_written() -> None:
+    engine, source = a_source()
+
+    write = a_write(engine, [an_anchor(engine, LENGTH)], source=source, stored_line=16)
+    finish(write)
+
+    assert source.seen[:4] == [("summed", 8), ("copied", 8), ("summed", 16), ("copied", 16)]
+    assert [block.end for block in write.contents()[0]] == BLOCKS
+
+
+def test_sums_run_ahead_of_a_slow_medium_so_that_anchors_are_copied_soon() -> None:
+    engine, source = a_source()
+    lanes = Lanes({"lane": 64})
+    write = a_write(engine, [an_anchor(engine, LENGTH)], source=source, buffers=2, lanes=lanes)
+
+    steps = [write.step(ahead=False) for _ in range(3)]
+    waited = list(source.seen)
+    lanes.slow = True
+    write.wait(0.05)
+    while write.step(ahead=False) is Progress.WORKED:
+        pass
+
+    assert steps == [Progress.WORKED, Progress.WORKED, Progress.WAITING]
+    assert waited == [("copied", 8), ("copied", 16)]
+    assert source.seen[2:] == [("summed", end) for end in (24, 32, 40)]
+    lanes.slow = False
+    finish(write)
+    assert [block.end for block in write.contents()[0]] == BLOCKS
+
+
+def test_rows_that_changed_between_their_sums_and_their_copy_are_not_stored() -> None:
+    """Nothing may change them: who fences nothing, or memory that forgets, is found out here."""
+    engine, source = a_source()
+    write = a_write(engine, [an_anchor(engine, LENGTH)], source=source, buffers=1)
+    while source.seen[-1:] != [("summed", LENGTH)]:
+        write.step()
+
+    other = CheckableEngine(window=64, grid=GRID)
+    prefill(other, range(1, LENGTH + 1))
+    rows = row_buffers(engine.profile.layout, Span(16, 24))
+    other.slots[0].export_rows(Span(16, 24), rows)
+    engine.slots[0].import_rows(Span(16, 24), rows)
+    finish(write)
+
+    assert isinstance(write.failure, ObjectCorrupt)
+
+
+@pytest.mark.parametrize("compresses", [False, True])
+def test_checksums_are_taken_of_copies_only_where_copies_are_what_is_stored(
+    compresses: bool,
+) -> None:
+    codec = PlaneCodec() if compresses else PlainCodec()
+
+    assert (ObjectStore(CrashableStorage(), codec).checksum_ahead is None) == compresses

@@ -1,5 +1,7 @@
 """Rows that lanes bring straight into place: the right ones, or nothing that counts."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from anchorline.domain.errors import ObjectCorrupt
 from anchorline.domain.object_header import LINE_BYTES, ObjectHeader, round_up
 from anchorline.domain.stored_entry import ObjectName
 from anchorline.domain.sums import Sums, sums_of
-from anchorline.ports.block_storage import ByteArray
+from anchorline.ports.block_storage import ByteArray, ByteRange
 from anchorline.simulation.box import Box
 from support.stored_objects import make_header
 
@@ -28,6 +30,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that small parts have several, and lanes have several runs of a block."""
     monkeypatch.setattr(object_store, "LOOK_BYTES", LINE_BYTES)
     monkeypatch.setattr(placed_block, "RUN_BYTES", 2 * LINE_BYTES)
+    monkeypatch.setattr(placed_block, "RUN_BYTES_MIN", LINE_BYTES)
     monkeypatch.setattr(CheckableState, "lanes_place", True)
 
 
@@ -79,6 +82,34 @@ class TestPlace:
 
         assert [part.tobytes() for part in target.parts.values()] == [raw.tobytes() for raw in raws]
         assert sums == {part.name: part.sums for part in header.parts}
+
+    def test_what_fills_whole_lines_is_read_to_where_it_belongs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage, store, header, _ = stored()
+        target, read_into, direct = Target(), storage.read_into, 0
+
+        def noted(
+            name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
+        ) -> None:
+            nonlocal direct
+            for buffer in buffers:
+                if any(np.shares_memory(buffer, part) for part in target.parts.values()):
+                    direct += len(buffer)
+            read_into(name, ranges, buffers)
+
+        monkeypatch.setattr(storage, "read_into", noted)
+        placed(store, header, target)
+
+        assert direct == sum(size // LINE_BYTES * LINE_BYTES for size in LENGTHS)
+
+    def test_a_part_of_another_length_than_its_place_is_refused(self) -> None:
+        _, store, header, _ = stored()
+        target = Target()
+        target.parts["part.2"] = np.zeros(4_095, dtype=np.uint8)
+
+        with pytest.raises(ObjectCorrupt, match="4096 bytes long"):
+            placed(store, header, target)
 
     def test_any_changed_line_of_a_part_is_refused(self) -> None:
         storage, store, header, _ = stored()

@@ -9,6 +9,7 @@ from anchorline.domain.content_chain import NO_ROWS
 from anchorline.domain.grid import Span
 from anchorline.domain.tokens import token_ids
 from anchorline.ports.engine import DecodeInput
+from contract.readings import Seen, as_bytes, exported_rows, row_buffers
 
 GRID, LENGTH = 8, 37
 PARTS = pytest.mark.parametrize("parts", list(Parts))
@@ -61,13 +62,32 @@ def test_only_lines_where_a_block_ends_have_a_chain() -> None:
     assert [line for line in range(40) if sums.ends_at(line)] == [0, 8, 16, 24, 32, 37]
 
 
-def test_rows_are_summed_a_bounded_number_of_bytes_at_a_time() -> None:
+def test_rows_are_summed_one_block_at_a_time() -> None:
+    sums = sums_of(an_engine())
+
+    known: list[list[int]] = []
+    for _ in range(5):
+        sums.sum_next()
+        known.append([line for line in (8, 16, 24, 32, 37) if sums.is_known(line)])
+
+    assert known == [[8], [8, 16], [8, 16, 24], [8, 16, 24, 32], [8, 16, 24, 32, 37]]
+
+
+@pytest.mark.parametrize("summed", [0, 1, 3])
+def test_rows_that_are_copied_are_summed_up_on_the_way(summed: int) -> None:
+    """Whatever of them, and of those below, was summed up before."""
     engine = an_engine()
-    sums, row_bytes = sums_of(engine), engine.profile.layout.row_bytes
+    sums, span = sums_of(engine), Span(8, 16)
+    for _ in range(summed):
+        sums.sum_next()
+    seen = Seen()
+    buffers = row_buffers(engine.profile.layout, span)
+    found = sums.export(span, buffers, seen.look)
 
-    steps = [sums.sum_up(37, bytes_max=2 * GRID * row_bytes) for _ in range(4)]
-
-    assert steps == [True, True, True, False]
+    assert as_bytes(buffers) == as_bytes(exported_rows(engine.slots[0], span)) == seen.parts
+    assert {part.name: part.sums for part in found} == dict(engine.slots[0].row_sums(span))
+    assert found == sums.take_parts(span)
+    assert sums.chain(16) == sums_of(an_engine()).chain(16)
 
 
 def test_what_was_known_of_rows_that_are_overwritten_is_forgotten() -> None:
