@@ -15,6 +15,8 @@ class Skip(enum.Enum):
     BACKOFF = "after_a_failure"
     BUSY = "too_many_writes"
     DAMAGED = "damaged_meanwhile"
+    CHANGED = "rows_changed"
+    """While they were being copied: a fault, of the code or of the memory that they stand in."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from ..domain.anchor import Anchor, AnchorKind
 from ..domain.content_chain import ContentChain
 from ..domain.end import End
 from ..domain.entry import Role
-from ..domain.errors import ObjectCorrupt, StorageError, Unavailable
+from ..domain.errors import ObjectCorrupt, RowsChanged, StorageError, Unavailable
 from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.layout import Layout
@@ -137,7 +137,7 @@ class EntryWrite:
         self._kept: list[tuple[ObjectName, int, AnchorKind]] = []
         self._pending: list[_Pending] = []
         self._sizes: dict[ObjectName, int] = {}
-        self.failure: StorageError | Unavailable | None = None
+        self.failure: StorageError | Unavailable | RowsChanged | None = None
         self.bytes_written = 0
         self.names: list[ObjectName] = []
         self.damaged: list[ObjectName] = []
@@ -283,7 +283,7 @@ class EntryWrite:
             self._submit(draft, name, buffer, checksums)
         else:
             self._medium.pool.release(buffer)
-            self._fail(ObjectCorrupt(f"rows {span} changed while they were about to be written"))
+            self._fail(RowsChanged(f"rows {span} changed while they were about to be written"))
 
     def _export(
         self, span: Span, buffer: ByteArray, checksums: dict[str, int]
@@ -389,7 +389,7 @@ class EntryWrite:
             else:
                 raise error
 
-    def _fail(self, error: StorageError | Unavailable) -> None:
+    def _fail(self, error: StorageError | Unavailable | RowsChanged) -> None:
         self.failure = self.failure or error
         self._spans.clear()
         self._anchors.clear()

@@ -14,7 +14,7 @@ it, and where some more generations ended. They never displace the newest anchor
 from collections.abc import Sequence
 
 from ..domain.anchor import Anchor, AnchorKind
-from ..domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines
+from ..domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines, spread_lines
 from ..domain.extra_anchors import ExtraAnchors
 from ..ports.engine import EngineProfile
 from ..ports.gpu_state import GpuState
@@ -71,12 +71,11 @@ class SlotAnchors:
             if anchor.kind is AnchorKind.GRID and self._grid.has(anchor.line)
         )
 
-    def spread(self, line: int, count: int) -> list[int]:
+    def spread(self, line: int, count: int) -> tuple[int, ...]:
         """So many of the lines up to `line`: the newest, and of the others some, spread over it."""
-        lines = [anchor.line for anchor in self.standing if anchor.line <= line]
-        while len(lines) > count:
-            lines.remove(line_to_drop(lines, self._newest_kept, self._pinned, self._junctions))
-        return lines
+        lines = tuple(anchor.line for anchor in self.standing if anchor.line <= line)
+        junctions = frozenset(self._junctions)
+        return spread_lines(lines, count, self._newest_kept, self._pinned, junctions)
 
     # --- taking ---------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ..domain.anchor import AnchorKind
 from ..domain.entry import Role
 from ..domain.entry_succession import ANCHORS_SAVED
-from ..domain.errors import StorageFull
+from ..domain.errors import RowsChanged, StorageFull
 from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import StoredEntry
 from .disk_counters import Skip
@@ -38,11 +38,16 @@ class Write:
 
 @dataclass(slots=True)
 class WriteCounts:
-    """What became of writes since the start."""
+    """What became of writes since the start.
+
+    Attributes:
+        changed: of those that failed: their rows changed under them.
+    """
 
     committed: int = 0
     failed: int = 0
     dropped: int = 0
+    changed: int = 0
 
 
 class Writes:
@@ -145,8 +150,7 @@ class Writes:
         for name in write.work.damaged:
             self._tier.distrust(name, str(failure))
         if failure is not None:
-            full = isinstance(failure, StorageFull)
-            self._failed(role, Skip.FULL if full else Skip.FAILED)
+            self._failed(role, _why(failure))
             return
         blocks, anchors = write.work.contents()
         if not anchors:
@@ -183,8 +187,15 @@ class Writes:
     def _failed(self, role: Role, why: Skip) -> None:
         """Nothing of it is kept; a medium or a catalog that failed is left alone for a while."""
         self.counts.failed += 1
-        self._tier.ledger.ended(failed=why is not Skip.DAMAGED)
+        self.counts.changed += why is Skip.CHANGED
+        self._tier.ledger.ended(failed=why not in (Skip.DAMAGED, Skip.CHANGED))
         self._tier.ledger.skipped(why, role)
+
+
+def _why(failure: Exception) -> Skip:
+    if isinstance(failure, RowsChanged):
+        return Skip.CHANGED
+    return Skip.FULL if isinstance(failure, StorageFull) else Skip.FAILED
 
 
 def _lines_left_to(chain: PromptChain, older: StoredEntry) -> set[int]:

@@ -6,6 +6,7 @@ lines   protected every 4 G      body (spread)        newest 4
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from .grid import Grid
@@ -78,3 +79,22 @@ def line_to_drop(
     below = dict(zip(lines, (0, *lines), strict=False))
     above = dict(zip(lines, (*lines[1:], lines[-1]), strict=True))
     return min(candidates, key=lambda line: (above[line] - below[line], line))
+
+
+@lru_cache(maxsize=64)
+def spread_lines(
+    lines: tuple[int, ...],
+    count: int,
+    newest_kept: int,
+    pinned: frozenset[int] = frozenset(),
+    junctions: frozenset[int] = frozenset(),
+) -> tuple[int, ...]:
+    """So many of the lines: the newest, and of the others some, spread over the prompt.
+
+    What stays when `line_to_drop` has said often enough which goes. Remembered: one decision about
+    a conversation asks for it several times, and each takes milliseconds where anchors are many.
+    """
+    left = list(lines)
+    while len(left) > count:
+        left.remove(line_to_drop(left, newest_kept, pinned, junctions))
+    return tuple(left)

@@ -102,6 +102,10 @@ class StateError(AnchorlineError):
     """State that must not reach a forward pass."""
 
 
+class RowsChanged(StateError):
+    """Rows that were being copied are not what they were when that began."""
+
+
 class WrongLine(StateError):
     """Rows and sections of different lines were about to be used together."""
 

@@ -346,6 +346,8 @@ class Machine:
             return
         tier = disk.tier
         check_budget(self.ledger.used, self.box.shares.pool + self._excess)
+        if disk.writes.counts.changed:
+            violated("damage", "rows changed while a write was copying them")
         if self.server.scheduler.idle and tier.lent:
             violated("leak", f"{tier.lent} entries are lent, and nobody reads them")
         held = (self.ledger.changes, replace(tier.counters, restores=0, bytes_read=0))

@@ -67,12 +67,22 @@ class RawDrive:
     def read_s(self, nbytes: int) -> float:
         """Seconds to read what was written."""
         began_s = time.perf_counter()
-        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECT)
+        self._read(self._path, nbytes)
+        return time.perf_counter() - began_s
+
+    def read_files_s(self, paths: Sequence[Path]) -> float:
+        """Seconds to read files of whole pages that somebody else has written, one by one."""
+        began_s = time.perf_counter()
+        for path in paths:
+            self._read(path, path.stat().st_size)
+        return time.perf_counter() - began_s
+
+    def _read(self, path: Path, nbytes: int) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
         at = 0
         while at < nbytes:
             at += os.preadv(fd, [self._buffer[: nbytes - at].data], at)
         os.close(fd)
-        return time.perf_counter() - began_s
 
     def delete(self) -> None:
         """Let the file go."""

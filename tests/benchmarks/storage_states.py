@@ -221,6 +221,11 @@ class Store:
         assert self.resident.length == len(ids)
         return restore.bytes_read
 
+    def files(self) -> list[Path]:
+        """Those of the one stored entry, in the order in which a restore reads them."""
+        (entry,) = self.tier.entries()
+        return [self._directory / one.name for one in (*entry.blocks, entry.anchors[-1])]
+
     def clear(self) -> None:
         """Delete all that is stored."""
         self.tier.clear()

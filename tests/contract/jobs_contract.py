@@ -63,6 +63,18 @@ class JobsContract(ABC):
 
         assert seen == [JobStatus.RUNNING]
 
+    def test_a_wait_that_has_a_time_tells_whether_the_job_ended_in_it(self) -> None:
+        jobs = self.make_jobs()
+
+        with self.held(jobs, "copy"):
+            _, second = (jobs.submit("copy", lambda: None) for _ in range(2))
+            assert not jobs.wait(second, 0.01)
+        waited = jobs.wait(second)
+
+        assert waited
+        assert jobs.wait(second, 0.01)
+        assert jobs.poll(second) is JobStatus.DONE
+
     def test_what_a_job_raises_is_its_result_and_the_lane_goes_on(self) -> None:
         jobs = self.make_jobs()
         error = OSError("no space is left")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from anchorline.domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines
+from anchorline.domain.anchor_budget import AnchorBudget, line_to_drop, pin_lines, spread_lines
 from anchorline.domain.grid import Grid
 
 
@@ -67,3 +67,17 @@ def test_junctions_go_after_the_lines_for_a_pin() -> None:
 
     assert line_to_drop(lines, newest_kept=1, pinned={40, 90}, junctions={10, 20}) == 90
     assert line_to_drop(lines, newest_kept=1, junctions={10, 20, 40, 90}) == 10
+
+
+@pytest.mark.parametrize("count", [4, 7, 11, 12, 40])
+def test_the_lines_that_are_spread_are_those_that_dropping_leaves(count: int) -> None:
+    lines = tuple(range(256, 33 * 256, 256))
+    pinned, junctions = frozenset({1024, 2048}), frozenset({768})
+    left = list(lines)
+    while len(left) > count:
+        left.remove(line_to_drop(left, 4, pinned, junctions))
+
+    found = [spread_lines(lines, count, 4, pinned, junctions) for _ in range(2)]
+
+    assert found == [tuple(left)] * 2
+    assert found[0][-4:] == lines[-4:]

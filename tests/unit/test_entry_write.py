@@ -17,7 +17,7 @@ from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.entry import Role
-from anchorline.domain.errors import ObjectCorrupt
+from anchorline.domain.errors import RowsChanged
 from anchorline.domain.fingerprint import fingerprint_of
 from anchorline.domain.grid import Span
 from anchorline.domain.namespace import Namespace
@@ -218,7 +218,7 @@ def test_rows_that_changed_between_their_sums_and_their_copy_are_not_stored() ->
     engine.slots[0].import_rows(Span(16, 24), rows)
     finish(write)
 
-    assert isinstance(write.failure, ObjectCorrupt)
+    assert isinstance(write.failure, RowsChanged)
 
 
 @pytest.mark.parametrize("compresses", [False, True])

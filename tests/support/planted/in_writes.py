@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 from anchorline.adapters.memory.memory_catalog import MemoryCatalog
@@ -80,14 +81,18 @@ def _catalog_before_objects() -> AbstractContextManager[None]:
     early: set[Write] = set()
 
     def submit_and_guess(
-        self: EntryWrite, draft: ObjectHeader, name: ObjectName, buffer: ByteArray
+        self: EntryWrite,
+        draft: ObjectHeader,
+        name: ObjectName,
+        buffer: ByteArray,
+        checksums: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         specs = [PartSpec(part.name, part.dtype, part.shape) for part in draft.parts]
         payload = payload_bytes(specs)
         self._sizes[name] = max(place_parts(draft).object_bytes, payload)
-        submit(self, draft, name, buffer)
+        submit(self, draft, name, buffer, checksums)
 
-    def commit_copied(self: Writes) -> Progress:
+    def commit_copied(self: Writes, *, ahead: bool = True) -> Progress:
         for write in self._writes:
             work = write.work
             if work.copied and work._pending and work.failure is None and write not in early:
@@ -95,7 +100,7 @@ def _catalog_before_objects() -> AbstractContextManager[None]:
                 pending, work._pending = work._pending, []
                 self._settle(write)
                 work._pending = pending
-        return step(self)
+        return step(self, ahead=ahead)
 
     return together(
         replaced(EntryWrite, "_submit", submit_and_guess), replaced(Writes, "step", commit_copied)
