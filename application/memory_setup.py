@@ -55,8 +55,7 @@ def memory_pools(
     anchor_bytes = _anchor_bytes(engine, anchors)
     if device is None:
         account = CopyAccount(engine.copies)
-        layout, window = engine.profile.layout, engine.profile.window
-        unwritten = UnwrittenRows(engine.slots, window, layout.row_bytes)
+        unwritten = UnwrittenRows(engine.slots)
         workspace = _workspace(engine)
         found = replace(_found(engine, host, workspace, anchor_bytes, unwritten()), beside=beside)
         return MemoryPools(

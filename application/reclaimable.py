@@ -104,18 +104,17 @@ class UnwrittenRows:
     between may be missed; then it counts as unwritten, which only keeps room for it.
     """
 
-    def __init__(self, slots: Sequence[GpuState], window: int, row_bytes: int) -> None:
+    def __init__(self, slots: Sequence[GpuState]) -> None:
         """Takes slots none of whose rows were written yet."""
         self._slots = slots
-        self._window = window
-        self._row_bytes = row_bytes
         self._highest = [0] * len(slots)
 
     def __call__(self) -> int:
         """Bytes."""
         lengths = (slot.length for slot in self._slots)
         self._highest = [max(pair) for pair in zip(self._highest, lengths, strict=True)]
-        return (self._window * len(self._highest) - sum(self._highest)) * self._row_bytes
+        pairs = zip(self._slots, self._highest, strict=True)
+        return sum(slot.unwritten_bytes(highest) for slot, highest in pairs)
 
 
 class BodyAnchors:

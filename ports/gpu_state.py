@@ -43,6 +43,14 @@ class GpuState(Protocol):
         """How many tokens the rows and the sections in place have absorbed."""
         ...
 
+    def unwritten_bytes(self, line: int) -> int:
+        """Memory that rows from `line` on will still take of the system, if none of them ever was.
+
+        Less than their bytes: memory comes in pages, and one is there as a whole once any row of it
+        is written.
+        """
+        ...
+
     def settle(self) -> None:
         """Wait until everything issued so far has been carried out. Blocks."""
         ...

@@ -15,6 +15,7 @@ from ...ports.gpu_state import ByteBuffers, Look, SlotState
 from .kernels.sums import device_sums
 from .owned_layer import OwnedLayer
 from .part_bytes import Bytes, PartBytes
+from .rows_memory import untouched_bytes
 from .rows_place import HostRows
 from .section_arena import move_into_arena
 from .state_copies import TorchCopies
@@ -124,6 +125,12 @@ class TorchSlotState(SlotState):
     @property
     def length(self) -> int:
         return self._length
+
+    def unwritten_bytes(self, line: int) -> int:
+        return sum(
+            untouched_bytes(self.window * view.row_bytes, line * view.row_bytes)
+            for view in self._layout.views
+        )
 
     def settle(self) -> None:
         if self._device.type == "cuda":

@@ -182,6 +182,9 @@ class CheckableState:
     def length(self) -> int:
         return self._length
 
+    def unwritten_bytes(self, line: int) -> int:
+        return (self.window - line) * self._layout.row_bytes
+
     def settle(self) -> None:
         """Nothing is ever under way."""
 

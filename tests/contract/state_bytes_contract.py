@@ -183,6 +183,17 @@ class StateBytesContract(EngineHooks):
         assert seen.parts in ({}, expected)  # a device shows nothing
         assert dict(state.export_summed_rows(span, buffers, None)) == dict(sums)
 
+    def test_less_memory_is_still_to_come_the_more_rows_there_are(self) -> None:
+        engine = self.make_engine()
+        state, window = engine.slots[0], engine.profile.window
+        row_bytes = state.layout.row_bytes
+
+        left = [state.unwritten_bytes(line) for line in range(window + 1)]
+
+        assert left == sorted(left, reverse=True)
+        assert all(have <= (window - line) * row_bytes for line, have in enumerate(left))
+        assert (left[0], left[-1]) == (window * row_bytes, 0)
+
     # --- sums -----------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("span", [Span(0, PROMPT), Span(1, 2), Span(GRID, GRID + 5)])

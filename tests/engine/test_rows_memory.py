@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from anchorline.adapters.gpu.alignment import PAGE_BYTES
-from anchorline.adapters.gpu.rows_memory import LARGE_PAGE_BYTES, LARGE_PAGES_MIN, zeroed_rows
+from anchorline.adapters.gpu.rows_memory import (
+    LARGE_PAGE_BYTES,
+    LARGE_PAGES_MIN,
+    untouched_bytes,
+    zeroed_rows,
+)
 
 CPU = torch.device("cpu")
 SHAPES = pytest.mark.parametrize("shape", [(0, 4, 8), (1, 1, 1), (3, 5, 7), (4096, 2, 64)])
@@ -46,6 +51,38 @@ def test_large_views_ask_for_large_pages(large: bool) -> None:
     rows = zeroed_rows((nbytes,), torch.uint8, CPU)
 
     assert ("hg" in flags_at(rows.data_ptr())) == large
+
+
+@pytest.mark.parametrize(
+    ("touched", "left"),
+    [(0, 10 << 20), (1, 8 << 20), (2 << 20, 8 << 20), ((2 << 20) + 1, 6 << 20), (10 << 20, 0)],
+)
+def test_of_large_pages_the_one_that_was_touched_is_there_as_a_whole(
+    touched: int, left: int
+) -> None:
+    assert untouched_bytes(10 << 20, touched) == left
+
+
+@pytest.mark.parametrize(("touched", "left"), [(0, 10_000), (1, 5_904), (9_000, 0), (10_000, 0)])
+def test_so_is_a_small_one(touched: int, left: int) -> None:
+    assert untouched_bytes(10_000, touched) == left
+
+
+def test_what_is_said_to_be_untouched_is() -> None:
+    """The system counts what it has handed out."""
+    nbytes = 8 * LARGE_PAGE_BYTES
+    rows = zeroed_rows((nbytes,), torch.uint8, CPU)
+    before = resident_bytes()
+
+    rows[: LARGE_PAGE_BYTES + 1].fill_(1)
+
+    taken = resident_bytes() - before
+    assert taken <= nbytes - untouched_bytes(nbytes, LARGE_PAGE_BYTES + 1) + (1 << 20)
+
+
+def resident_bytes() -> int:
+    """What this process has of memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def flags_at(address: int) -> list[str]:

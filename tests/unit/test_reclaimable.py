@@ -161,15 +161,15 @@ def test_anchors_without_bytes_are_not_given_up_for_bytes() -> None:
 
 def test_rows_count_as_unwritten_until_a_slot_has_reached_them() -> None:
     engine = CheckableEngine(slots=2, grid=8, window=64)
-    unwritten = UnwrittenRows(engine.slots, 64, 10)
+    unwritten, row_bytes = UnwrittenRows(engine.slots), engine.profile.layout.row_bytes
 
     before = unwritten()
     engine.prefill(0, token_ids(range(8)))
     after = unwritten()
     engine.slots[0].resume_at(0)
 
-    assert (before, after) == (1280, 1200)
-    assert unwritten() == 1200
+    assert (before, after) == (128 * row_bytes, 120 * row_bytes)
+    assert unwritten() == 120 * row_bytes
 
 
 def test_copies_are_counted_where_they_stand() -> None:

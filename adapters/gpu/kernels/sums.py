@@ -19,8 +19,9 @@ from .triton_module import triton_kernels
 TABLE_WORDS: Final = 1 << 20
 """Weights that are kept on the CPU, 8 MiB: those of the first words of every part."""
 
-HOST_BLOCK_WORDS: Final = 1 << 16
-"""Words that numpy works on at once: they and their weights stay in a core's cache."""
+HOST_BLOCK_WORDS: Final = 1 << 17
+"""Words that numpy works on at once: few enough that the second sum finds them in the processor's
+cache, and many beside what it takes to get the interpreter lock back after each."""
 
 TORCH_BLOCK_WORDS: Final = 1 << 22
 """Words that torch works on at once: it holds some six times as much beside them."""
