@@ -13,8 +13,12 @@ from .ram_tier import RamTier
 from .slots import Slot
 
 SHARE_OF_REQUESTS: Final = 0.005
-"""Of the engine thread's time that copying may take while requests run; what the lanes do with the
-copies takes about as much of it again, since there is one interpreter lock."""
+"""Of the engine thread's time that copying may take while requests run."""
+
+LANE_S: Final = 0.002
+LANE_PART: Final = 20
+"""What a lane takes of the same interpreter for each object, its header and its file, whatever its
+length: little beside a large one's copy, and up to so many times a small one's."""
 
 
 class Background:
@@ -58,7 +62,9 @@ class Background:
                 return False
         progress = disk.step(idle=idle)
         now_s = self._clock.monotonic()
-        self._resumes_s = now_s + (now_s - began_s) * (1 / SHARE_OF_REQUESTS - 1)
+        copied_s = now_s - began_s
+        took_s = copied_s + min(LANE_PART * copied_s, LANE_S)
+        self._resumes_s = now_s + took_s * (1 / SHARE_OF_REQUESTS - 1)
         if progress is Progress.DONE and idle:
             self._save_idle(disk)
             if self._demotion is not None:
