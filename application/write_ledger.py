@@ -125,6 +125,10 @@ class WriteLedger:
         labels = {"reason": why.value, "role": role.value}
         self._telemetry.count(names.WRITES_SKIPPED, labels=labels)
 
+    def changed(self, why: str) -> None:
+        """Rows were not what they had been, while a write was copying them: people should know."""
+        self._telemetry.journal({"event": "rows_changed", "reason": why})
+
     def _forget_days(self, today: str) -> None:
         while len(self._by_day) > DAYS_KEPT:
             del self._by_day[min(day for day in self._by_day if day != today)]

@@ -150,7 +150,10 @@ class Writes:
         for name in write.work.damaged:
             self._tier.distrust(name, str(failure))
         if failure is not None:
-            self._failed(role, _why(failure))
+            why = _why(failure)
+            if why is Skip.CHANGED:
+                self._tier.ledger.changed(str(failure))
+            self._failed(role, why)
             return
         blocks, anchors = write.work.contents()
         if not anchors:
