@@ -12,6 +12,7 @@ AnchorlineError
 │   ├── MemoryShort          a prefill does not fit the memory that is left
 │   └── Draining
 ├── StateError               state that must not reach a forward pass
+│   ├── RowsChanged          rows became others while they were being copied
 │   └── WrongLine            parts that are not of one line
 ├── EngineError              a forward pass failed
 ├── StorageError             what outlives the process
