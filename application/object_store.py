@@ -98,9 +98,9 @@ class ObjectStore:
 
         Args:
             draft: names the parts, with the sums of their bytes.
-            checksums: of parts, by `checksum_ahead`, as far as they are known.
             payload: the parts where `part_views` puts them, each filled up to whole lines; the
                 fill is zeroed, the parts are not modified. Free again on return.
+            checksums: of parts, by `checksum_ahead`, as far as they are known.
 
         Raises:
             StorageFull, StorageReadOnly, StorageUnavailable: nothing was stored.

@@ -14,6 +14,7 @@ from anchorline.adapters.gpu.torch_engine import TorchEngine
 from anchorline.adapters.gpu.torch_state import TorchSlotState
 from anchorline.domain.grid import Span
 from contract.readings import (
+    Seen,
     as_bytes,
     copied_rows,
     copied_sections,
@@ -76,6 +77,17 @@ def test_views_of_odd_sizes_are_kept_each_from_a_page_on() -> None:
     assert [part.in_place(0, len(part)).data_ptr() % PAGE_BYTES for part in parts] == [0] * 4
     added = engine.copies.counts().row_bytes - len(span) * state.layout.row_bytes
     assert 0 < added < PAGE_BYTES * (len(parts) + 1)
+
+
+def test_on_the_host_every_byte_is_shown_as_it_is_copied() -> None:
+    """Checksums that are not taken there are taken by lanes, from memory: slower, and unnoticed."""
+    engine = made_up_engine()
+    prefill_to(engine, 0, some_ids(GRID + 3, seed=1, vocabulary=VOCABULARY))
+    state, span, seen = engine.slots[0], Span(2, GRID + 1), Seen()
+
+    state.export_summed_rows(span, row_buffers(state.layout, span), seen.look)
+
+    assert seen.parts == as_bytes(exported_rows(state, span))
 
 
 def test_sections_of_odd_sizes_are_made_of_bytes_and_become_bytes() -> None:
