@@ -26,7 +26,7 @@ from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.tokens import TokenIds
 from ..ports.block_storage import ByteArray
 from ..ports.jobs import JobHandle, Jobs, JobStatus
-from .object_parts import draft_parts, name_of, part_views, row_parts, section_parts
+from .object_parts import draft_parts, name_of, part_views, section_parts
 from .object_store import ObjectStore, Written
 from .row_sums import RowSums
 from .staging import StagingPool
@@ -295,8 +295,7 @@ class EntryWrite:
             assert checksum is not None
             checksums[name] = checksum(data, checksums.get(name, 0))
 
-        specs = row_parts(self._layout.views, len(span))
-        buffers = part_views(buffer, specs)
+        buffers = part_views(buffer, self._sums.specs(span))
         return self._sums.export(span, buffers, None if checksum is None else look)
 
     def _write_sections(self, anchor: Anchor, buffer: ByteArray) -> None:

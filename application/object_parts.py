@@ -3,15 +3,14 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
-
-import numpy as np
 
 from ..domain.layout import ITEM_BYTES, Section, View
 from ..domain.object_header import ObjectHeader, PartRecord, round_up
 from ..domain.object_name import identity_of
 from ..domain.stored_entry import ObjectName
-from ..domain.sums import Sums, sums_of
+from ..domain.sums import NO_SUMS, Sums
 from ..ports.block_storage import ByteArray, object_name
 
 EMPTY_PART: Final = "empty"
@@ -21,7 +20,7 @@ HEADER_ROOM_BYTES: Final = 256 << 10
 """What a staging buffer leaves for the header of the object it is to hold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PartSpec:
     """What a part is called and shaped like, in an object."""
 
@@ -29,7 +28,7 @@ class PartSpec:
     dtype: str
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
@@ -67,7 +66,6 @@ def draft_parts(specs: Sequence[PartSpec], sums: Mapping[str, Sums]) -> tuple[Pa
     Args:
         sums: of every part that has bytes.
     """
-    nothing = sums_of(np.empty(0, dtype=np.uint8))
     return tuple(
         PartRecord(
             name=spec.name,
@@ -77,7 +75,7 @@ def draft_parts(specs: Sequence[PartSpec], sums: Mapping[str, Sums]) -> tuple[Pa
             stored_bytes=spec.nbytes,
             crc32c=0,
             # Not by default: sums that are missing would name other bytes alike.
-            sums=sums[spec.name] if spec.nbytes else nothing,
+            sums=sums[spec.name] if spec.nbytes else NO_SUMS,
             codec="raw",
         )
         for spec in specs

@@ -28,7 +28,7 @@ from ..domain.sums import NO_SUMS, Sums
 from ..ports.block_storage import BlockStorage, ByteArray, ByteRange
 from ..ports.codec import Codec, Encoded
 from ..ports.gpu_state import RowsPlace
-from .object_parts import PartSpec, name_of, part_views, payload_bytes
+from .object_parts import name_of
 
 RAW_BYTES_READ_MAX: Final = 8 << 30
 """What is allocated for an object on the word of its header, where no layout is known."""
@@ -107,12 +107,13 @@ class ObjectStore:
             ObjectCorrupt: an object of this name was there already, and is damaged.
             ObjectMissing: it was there, and somebody deletes it.
         """
-        specs = [PartSpec(part.name, part.dtype, part.shape) for part in draft.parts]
-        assert payload_bytes(specs) <= len(payload), f"{len(payload)} bytes are not all parts"
+        needed = sum(round_up(part.raw_bytes) for part in draft.parts)
+        assert needed <= len(payload), f"{len(payload)} bytes are not all parts"
         records: list[PartRecord] = []
         stored: list[ByteArray] = []
         at = 0
-        for part, raw in zip(draft.parts, part_views(payload, specs).values(), strict=True):
+        for part in draft.parts:
+            raw = payload[at : at + part.raw_bytes]
             encoded = self._codec.encode(raw, ITEM_BYTES[part.dtype])
             crc32c = self._checksum_of(part, encoded, checksums)
             records.append(part.encoded(encoded.codec, len(encoded.data), crc32c))

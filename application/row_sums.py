@@ -13,7 +13,7 @@ from ..domain.layout import Layout
 from ..domain.object_header import PartRecord
 from ..domain.object_name import content_digest
 from ..ports.gpu_state import ByteBuffers, Look
-from .object_parts import draft_parts, row_parts
+from .object_parts import PartSpec, draft_parts, row_parts
 from .write_source import RowSource
 
 
@@ -27,6 +27,7 @@ class RowSums:
         self._unsummed = list(spans)
         self._parts: dict[Span, tuple[PartRecord, ...]] = {}
         self._chains: dict[int, ContentChain] = {0: NO_ROWS}
+        self._specs: dict[int, tuple[PartSpec, ...]] = {}
 
     def ends_at(self, line: int) -> bool:
         """Whether a block ends at a line, and its rows are there: no other line has a chain."""
@@ -42,6 +43,12 @@ class RowSums:
             self.sum_next()
         return self._chains[line]
 
+    def specs(self, span: Span) -> tuple[PartSpec, ...]:
+        """What the parts of a block are; all blocks but the last one have the same."""
+        if len(span) not in self._specs:
+            self._specs[len(span)] = row_parts(self._layout.views, len(span))
+        return self._specs[len(span)]
+
     def is_summed(self, span: Span) -> bool:
         """Whether a block's name is known without another look at any rows."""
         return span in self._parts
@@ -56,8 +63,8 @@ class RowSums:
             The records of its parts as they stand now, whatever was known of them.
         """
         self.chain(span.start)
-        specs = row_parts(self._layout.views, len(span))
-        found = draft_parts(specs, self._source.export_summed_rows(span, buffers, look))
+        sums = self._source.export_summed_rows(span, buffers, look)
+        found = draft_parts(self.specs(span), sums)
         if span in self._unsummed:
             self._unsummed.remove(span)
             self._take(span, found)
@@ -77,8 +84,7 @@ class RowSums:
     def sum_next(self) -> None:
         """Take the sums of the lowest block that has none."""
         span = self._unsummed.pop(0)
-        specs = row_parts(self._layout.views, len(span))
-        self._take(span, draft_parts(specs, self._source.row_sums(span)))
+        self._take(span, draft_parts(self.specs(span), self._source.row_sums(span)))
 
     def _take(self, span: Span, parts: tuple[PartRecord, ...]) -> None:
         """The records of a block above one that was taken before."""

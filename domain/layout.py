@@ -7,6 +7,7 @@ Caches know no model. They know that a state consists of *views* (one row per to
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from .errors import StateError
@@ -38,7 +39,7 @@ SIGNATURES: Final = frozenset(
 """What the bytes of a part mean. A part of unknown meaning is an error, never a guess."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class View:
     """A per-token tensor: its row of token t has shape `row_shape`.
 
@@ -50,12 +51,12 @@ class View:
     row_shape: tuple[int, ...]
     signature: str
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         return ITEM_BYTES[self.dtype] * math.prod(self.row_shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Section:
     """A fixed-size tensor that has absorbed every token and cannot be rewound."""
 
@@ -64,12 +65,12 @@ class Section:
     shape: tuple[int, ...]
     signature: str
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         return ITEM_BYTES[self.dtype] * math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Every view and section of one model, in the engine's order.
 
@@ -91,12 +92,12 @@ class Layout:
             if part.signature not in SIGNATURES:
                 raise StateError(f"{part.name} has the unknown signature {part.signature!r}")
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one token over all views."""
         return sum(view.row_bytes for view in self.views)
 
-    @property
+    @cached_property
     def section_bytes(self) -> int:
         """Bytes of one anchor."""
         return sum(section.nbytes for section in self.sections)

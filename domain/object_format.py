@@ -11,6 +11,7 @@ bit of an object is under the header's checksum, under a part's, or a zero.
 import dataclasses
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -48,11 +49,15 @@ Checksum: TypeAlias = Callable[[npt.NDArray[np.uint8]], int]
 _PREAMBLE: Final = struct.Struct("<8sIIII")
 _CHECKSUM_AT: Final = _PREAMBLE.size - 4
 
+# a part's offset, raw bytes, stored bytes, checksum, and both sums
+_RECORD: Final = struct.Struct("<QQQIQQ")
+
 
 def place_parts(header: ObjectHeader) -> ObjectHeader:
     """The header with every part's offset set: one behind the other, behind the header."""
     # Offsets have a fixed width, so the header is as long before as after.
-    at = round_up(_PREAMBLE.size + len(_metadata(header)))
+    records = sum(len(_described(part)) + _RECORD.size for part in header.parts)
+    at = round_up(_PREAMBLE.size + len(_front(header)) + records)
     parts: list[PartRecord] = []
     for part in header.parts:
         parts.append(part.placed(at))
@@ -177,6 +182,11 @@ def _spans(spans: tuple[Span, ...]) -> bytes:
 
 def _metadata(header: ObjectHeader) -> bytes:
     """Everything but the preamble; as long whatever the offsets and checksums are."""
+    return b"".join([_front(header), *map(_part, header.parts)])
+
+
+def _front(header: ObjectHeader) -> bytes:
+    """What stands before the records of the parts."""
     same_ids = np.array_equal(header.token_ids, header.key_ids)
     return b"".join(
         [
@@ -196,20 +206,30 @@ def _metadata(header: ObjectHeader) -> bytes:
             struct.pack("<B", header.session is not None) + _text(header.session or ""),
             _spans(header.end.hidden) + _spans(header.end.regions) if header.end else b"",
             struct.pack("<H", len(header.parts)),
-            *map(_part, header.parts),
         ]
     )
 
 
 def _part(part: PartRecord) -> bytes:
-    return b"".join(
-        [
-            _text(part.name) + _text(part.dtype) + _text(part.codec),
-            struct.pack(f"<B{len(part.shape)}Q", len(part.shape), *part.shape),
-            struct.pack("<QQQI", part.offset, part.raw_bytes, part.stored_bytes, part.crc32c),
-            struct.pack("<QQ", part.sums.plain, part.sums.weighted),
-        ]
+    return _described(part) + _RECORD.pack(
+        part.offset,
+        part.raw_bytes,
+        part.stored_bytes,
+        part.crc32c,
+        part.sums.plain,
+        part.sums.weighted,
     )
+
+
+def _described(part: PartRecord) -> bytes:
+    return _description(part.name, part.dtype, part.codec, part.shape)
+
+
+@lru_cache(maxsize=1 << 12)
+def _description(name: str, dtype: str, codec: str, shape: tuple[int, ...]) -> bytes:
+    """What of a part's record is the same in every object of a model; kept for the next one."""
+    texts = _text(name) + _text(dtype) + _text(codec)
+    return texts + struct.pack(f"<B{len(shape)}Q", len(shape), *shape)
 
 
 class _Cursor:
@@ -270,10 +290,9 @@ class _Cursor:
         if dimensions > DIMENSIONS_MAX:
             raise ValueError(f"part {name} has {dimensions} dimensions")
         shape = self.numbers(f"{dimensions}Q")
-        offset, raw_bytes, stored_bytes, crc32c = self.numbers("QQQI")
-        sums = Sums(*self.numbers("QQ"))
+        offset, raw_bytes, stored_bytes, crc32c, *sums = _RECORD.unpack(self.take(_RECORD.size))
         return PartRecord(
-            name, dtype, shape, raw_bytes, stored_bytes, crc32c, sums, codec, offset=offset
+            name, dtype, shape, raw_bytes, stored_bytes, crc32c, Sums(*sums), codec, offset
         )
 
 

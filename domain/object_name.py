@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from .content_chain import ContentChain, ContentDigest, link
@@ -31,6 +32,9 @@ _NAME: Final = re.compile(
     r"-(?P<kind>grid|end)-(?P<anchor_chain>[0-9a-f]{32})\.anc)",
     re.ASCII,
 )
+
+
+_SUMS: Final = struct.Struct("<QQ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,18 @@ def content_digest(parts: Iterable[PartRecord]) -> ContentDigest:
     How the parts are compressed and where they stand does not enter: an unchanged block keeps the
     digest that it was given under another codec.
     """
-    digest = hashlib.sha256(b"anchorline content 1" + struct.pack("<I", SUMS_VERSION))
+    text = [b"anchorline content 1", struct.pack("<I", SUMS_VERSION)]
     for part in parts:
-        for text in (part.name.encode(), part.dtype.encode()):
-            digest.update(struct.pack("<I", len(text)) + text)
-        digest.update(struct.pack(f"<I{len(part.shape)}Q", len(part.shape), *part.shape))
-        digest.update(struct.pack("<QQ", part.sums.plain, part.sums.weighted))
-    return ContentDigest(digest.hexdigest()[:32])
+        text.append(_shaped(part.name, part.dtype, part.shape))
+        text.append(_SUMS.pack(part.sums.plain, part.sums.weighted))
+    return ContentDigest(hashlib.sha256(b"".join(text)).hexdigest()[:32])
+
+
+@lru_cache(maxsize=1 << 12)
+def _shaped(name: str, dtype: str, shape: tuple[int, ...]) -> bytes:
+    """What of a part's identity is the same in every object of a model; kept for the next one."""
+    texts = [struct.pack("<I", len(text)) + text for text in (name.encode(), dtype.encode())]
+    return b"".join(texts) + struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
 
 
 def chain_of(header: ObjectHeader) -> ContentChain:

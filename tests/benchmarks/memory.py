@@ -32,9 +32,9 @@ from anchorline.domain.byte_size import MIB, size
 WINDOW: Final = 2048
 SLOTS: Final = 2
 QUEUE_MAX: Final = 4
-ROOM: Final = 32 * MIB
-"""Of the ceiling, above what is held at the start: 8 of them are the rows of both slots, 14 the
-workspace of a long prompt, and 6 what is compressed meanwhile."""
+ROOM: Final = 40 * MIB
+"""Of the ceiling, above what is held at the start, when the rows of both slots have no memory yet:
+8 of them are these rows, 14 the workspace of a long prompt, and 6 what is compressed meanwhile."""
 
 TIER_BYTES: Final = 16 * MIB
 DISK_BYTES: Final = 8 * MIB
