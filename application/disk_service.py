@@ -29,9 +29,10 @@ from .conversations import Conversations, SavePolicy
 from .disk_counters import Skip
 from .disk_offer import DiskOffer
 from .disk_tier import DiskTier
-from .entry_write import EntryWrite, Medium, Progress, Snapshot
+from .entry_write import EntryWrite, Progress, Snapshot
 from .heads import Heads
 from .object_parts import HEADER_ROOM_BYTES, payload_bytes, row_parts, section_parts
+from .outgoing_objects import Medium
 from .ram_entry import RamEntry
 from .read_queue import ReadLanes, RestoreFailed
 from .request import GenerationRequest

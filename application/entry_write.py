@@ -1,13 +1,14 @@
 """Writing one entry: its state leaves the engine block by block, and is stored behind its back.
 
 Rows are copied out one block at a time, on the engine thread, into staging buffers; encoding and
-writing happen on a lane. An entry is committed only when every object it needs is durable. What is
-stored already, by name, is neither copied nor written.
+writing happen on a lane. An entry is committed only when every object it needs is durable: once all
+are written they are synced together. What is stored already, by name, is neither copied nor
+written.
 """
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -15,7 +16,7 @@ from ..domain.anchor import Anchor, AnchorKind
 from ..domain.content_chain import ContentChain
 from ..domain.end import End
 from ..domain.entry import Role
-from ..domain.errors import ObjectCorrupt, RowsChanged, StorageError, Unavailable
+from ..domain.errors import RowsChanged
 from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.layout import Layout
@@ -25,11 +26,9 @@ from ..domain.prompt_chain import PromptChain
 from ..domain.stored_entry import ObjectName, StoredAnchor, StoredBlock
 from ..domain.tokens import TokenIds
 from ..ports.block_storage import ByteArray
-from ..ports.jobs import JobHandle, Jobs, JobStatus
 from .object_parts import draft_parts, name_of, part_views, section_parts
-from .object_store import ObjectStore, Written
+from .outgoing_objects import Medium, OutgoingObjects, WriteFailure
 from .row_sums import RowSums
-from .staging import StagingPool
 from .write_source import WriteSource
 
 _UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
@@ -63,43 +62,12 @@ class Snapshot:
     end: End | None
 
 
-@dataclass(slots=True)
-class _Pending:
-    """An object that is being written."""
-
-    handle: JobHandle
-    name: ObjectName
-    buffer: ByteArray
-    written: list[Written] = field(default_factory=list[Written])
-
-
-@dataclass(frozen=True, slots=True)
-class Medium:
-    """What entry writes share.
-
-    Attributes:
-        lanes: where objects are encoded and written, in turn: each write waits for the drive
-            twice, and two at a time keep it busy.
-        pin: keeps an object from being deleted until it is unpinned; the bytes of one that is
-            stored and needed by some entry, else None.
-    """
-
-    store: ObjectStore
-    jobs: Jobs
-    pool: StagingPool
-    lanes: Sequence[str]
-    pin: Callable[[ObjectName], int | None]
-
-
 class EntryWrite:
     """One entry on its way to the medium. All methods are called on the engine thread.
 
     Attributes:
         chain: over its tokens.
         failure: why the entry cannot be committed, if it cannot.
-        bytes_written: to the medium, for this entry.
-        names: the objects it has pinned; whoever settles it unpins them.
-        damaged: objects that stood under a name to be written, and were no such thing.
         dropped: objects that were given up because their bytes were about to change.
         promised: bytes that room was made for.
     """
@@ -126,7 +94,9 @@ class EntryWrite:
         self.chain = chain
         self._layout = layout
         self._source = source
-        self._medium = medium
+        self._pool = medium.pool
+        self._checksum = medium.store.checksum_ahead
+        self._objects = OutgoingObjects(medium)
         self._stored_line = stored_line
         self._slow = False
         self._spans = list(chain.grid.chunks(0, len(snapshot.ids)))
@@ -135,14 +105,24 @@ class EntryWrite:
         self._anchors = [anchor for anchor in anchors if self._sums.ends_at(anchor.line)]
         self._blocks: list[tuple[ObjectName, Span]] = []
         self._kept: list[tuple[ObjectName, int, AnchorKind]] = []
-        self._pending: list[_Pending] = []
-        self._sizes: dict[ObjectName, int] = {}
-        self.failure: StorageError | Unavailable | RowsChanged | None = None
-        self.bytes_written = 0
-        self.names: list[ObjectName] = []
-        self.damaged: list[ObjectName] = []
+        self.failure: WriteFailure | None = None
         self.dropped = 0
         self.promised = 0
+
+    @property
+    def names(self) -> Sequence[ObjectName]:
+        """The objects it has pinned; whoever settles it unpins them."""
+        return self._objects.names
+
+    @property
+    def damaged(self) -> Sequence[ObjectName]:
+        """Objects that stood under a name to be written, and were no such thing."""
+        return self._objects.damaged
+
+    @property
+    def bytes_written(self) -> int:
+        """To the medium, for this entry."""
+        return self._objects.bytes_written
 
     @property
     def outstanding(self) -> int:
@@ -157,7 +137,8 @@ class EntryWrite:
     @property
     def done(self) -> bool:
         """Whether everything is durable, or has failed."""
-        return self.copied and not self._pending
+        settled = self.failure is not None or self._objects.durable
+        return self.copied and not self._objects.under_way and settled
 
     @property
     def anchors(self) -> set[tuple[int, AnchorKind]]:
@@ -178,18 +159,23 @@ class EntryWrite:
         ahead = ahead or self._slow
         if not self.copied and (self._sum_up(ahead=ahead) or self._copy_next()):
             return Progress.WORKED
+        if self.copied and not self._objects.under_way:
+            self._fail(self._objects.sync())
         return Progress.WAITING
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until the oldest object under way is written; False if there is none.
+        """Block until the oldest object under way is written, or all of them are durable.
 
         Args:
             timeout_s: how long at most. What takes longer is slow: sums are taken ahead from then
                 on.
+
+        Returns:
+            Whether there was anything to wait for.
         """
-        if not self._pending:
+        if not self._objects.under_way:
             return False
-        self._slow = not self._medium.jobs.wait(self._pending[0].handle, timeout_s)
+        self._slow = not self._objects.wait(timeout_s)
         self._collect()
         return True
 
@@ -198,7 +184,7 @@ class EntryWrite:
 
         For anchors that are taken while a prefill runs: they are copied before the next chunk.
         """
-        buffer = self._medium.pool.acquire() if self._sums.ends_at(anchor.line) else None
+        buffer = self._pool.acquire() if self._sums.ends_at(anchor.line) else None
         if buffer is None:
             self.dropped += 1
             return False
@@ -227,13 +213,13 @@ class EntryWrite:
         assert self.done
         ends = {span.end for _, span in self._blocks}
         anchors = tuple(
-            StoredAnchor(name, self.chain.key(line), line, kind, self._sizes[name])
+            StoredAnchor(name, self.chain.key(line), line, kind, self._objects.sizes[name])
             for name, line, kind in sorted(self._kept, key=lambda kept: kept[1])
             if line in ends
         )
         top = anchors[-1].line if anchors else 0
         blocks = tuple(
-            StoredBlock(name, self.chain.key(span.end), span.end, self._sizes[name])
+            StoredBlock(name, self.chain.key(span.end), span.end, self._objects.sizes[name])
             for name, span in self._blocks
             if span.end <= top
         )
@@ -247,7 +233,7 @@ class EntryWrite:
         """
         if not self._anchors or self._sums.is_known(self._anchors[0].line):
             return False
-        buffer = self._medium.pool.acquire() if self._spans else None
+        buffer = self._pool.acquire() if self._spans else None
         if buffer is not None:
             self._write_rows(self._spans.pop(0), buffer)
         elif ahead:
@@ -256,7 +242,7 @@ class EntryWrite:
 
     def _copy_next(self) -> bool:
         """Copy the next object that is not stored; False if no buffer is free."""
-        buffer = self._medium.pool.acquire()
+        buffer = self._pool.acquire()
         if buffer is None:
             return False
         # Anchors first: the copies they are taken from live shorter than rows.
@@ -277,19 +263,19 @@ class EntryWrite:
         draft = self._draft(ObjectKind.BLOCK, span, below, parts)
         name = name_of(draft)
         self._blocks.append((name, span))
-        if self._stored(name):
-            self._medium.pool.release(buffer)
+        if self._objects.pin(name):
+            self._pool.release(buffer)
         elif exported or self._export(span, buffer, checksums) == parts:
             self._submit(draft, name, buffer, checksums)
         else:
-            self._medium.pool.release(buffer)
+            self._pool.release(buffer)
             self._fail(RowsChanged(f"rows {span} changed while they were about to be written"))
 
     def _export(
         self, span: Span, buffer: ByteArray, checksums: dict[str, int]
     ) -> tuple[PartRecord, ...]:
         """Copy a block's rows; see `RowSums.export`."""
-        checksum = self._medium.store.checksum_ahead
+        checksum = self._checksum
 
         def look(name: str, data: ByteArray) -> None:
             assert checksum is not None
@@ -312,8 +298,8 @@ class EntryWrite:
         )
         name = name_of(draft)
         self._kept.append((name, anchor.line, anchor.kind))
-        if self._stored(name):
-            self._medium.pool.release(buffer)
+        if self._objects.pin(name):
+            self._pool.release(buffer)
             return
         if self._layout.sections:
             self._source.export_sections(anchor, part_views(buffer, specs))
@@ -340,15 +326,6 @@ class EntryWrite:
             parts=parts,
         )
 
-    def _stored(self, name: ObjectName) -> bool:
-        """Whether the object is stored or on its way already."""
-        self.names.append(name)
-        nbytes = self._medium.pin(name)
-        if nbytes is not None:
-            self._sizes[name] = nbytes
-            return True
-        return name in self._sizes or any(pending.name == name for pending in self._pending)
-
     def _submit(
         self,
         draft: ObjectHeader,
@@ -356,39 +333,15 @@ class EntryWrite:
         buffer: ByteArray,
         checksums: Mapping[str, int] = _UNKNOWN,
     ) -> None:
-        written: list[Written] = []
-        store, lanes = self._medium.store, self._medium.lanes
-        lane = lanes[len(self.names) % len(lanes)]
-        try:
-            handle = self._medium.jobs.submit(
-                lane, lambda: written.append(store.write(draft, buffer, checksums))
-            )
-        except Unavailable as full:
-            self._medium.pool.release(buffer)
-            self._fail(full)
-            return
-        self._pending.append(_Pending(handle, name, buffer, written))
+        self._fail(self._objects.write(draft, name, buffer, checksums))
 
     def _collect(self) -> None:
-        """Take the results of writes that have ended."""
-        ended = (JobStatus.DONE, JobStatus.FAILED)
-        for pending in list(self._pending):
-            if self._medium.jobs.poll(pending.handle) not in ended:
-                continue
-            self._pending.remove(pending)
-            self._medium.pool.release(pending.buffer)
-            error = self._medium.jobs.result(pending.handle)
-            if error is None:
-                self._sizes[pending.name] = pending.written[0].nbytes
-                self.bytes_written += pending.written[0].written
-            elif isinstance(error, StorageError):
-                if isinstance(error, ObjectCorrupt):
-                    self.damaged.append(pending.name)
-                self._fail(error)
-            else:
-                raise error
+        """Take the results of what lanes have done."""
+        self._fail(self._objects.collect())
 
-    def _fail(self, error: StorageError | Unavailable | RowsChanged) -> None:
-        self.failure = self.failure or error
-        self._spans.clear()
-        self._anchors.clear()
+    def _fail(self, error: WriteFailure | None) -> None:
+        """Nothing more is copied, once something has gone wrong."""
+        if error is not None:
+            self.failure = self.failure or error
+            self._spans.clear()
+            self._anchors.clear()

@@ -94,7 +94,7 @@ class ObjectStore:
     def write(
         self, draft: ObjectHeader, payload: ByteArray, checksums: Mapping[str, int] = _UNKNOWN
     ) -> Written:
-        """Encode and store an object; durable on return.
+        """Encode and store an object; durable with the next `sync`.
 
         Args:
             draft: names the parts, with the sums of their bytes.
@@ -134,6 +134,10 @@ class ObjectStore:
             # The same state under another codec, or with another header: its length is its own.
             return Written(self.read_header(name).object_bytes, 0)
         return Written(header.object_bytes, written)
+
+    def sync(self) -> None:
+        """Make durable all that was written; see `BlockStorage.sync`."""
+        self._storage.sync()
 
     def read(
         self,

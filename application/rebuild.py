@@ -88,6 +88,7 @@ def rebuild(
     grown = [one for one in found if one is not None]
     held = {entry.id: entry for entry in catalog.entries() if _is_whole(entry, shelf)}
     catalog.remove([entry.id for entry in catalog.entries() if entry.id not in held])
+    store.sync()
     for entry in _entries(grown, now_s):
         if entry.id not in held:
             catalog.put(entry)

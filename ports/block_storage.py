@@ -80,7 +80,8 @@ class BlockStorage(Protocol):
     """Objects by name. Callable from any thread; every call blocks until it is done.
 
     After a crash or a power cut at any moment, each object is there whole or not at all, and one
-    whose `put` had returned is there, unless it was deleted: a deleted one may come back.
+    that was put before a `sync` that returned is there, unless it was deleted: a deleted one may
+    come back.
 
     A name that is not made as `ObjectName` says is a programmer's error: ValueError.
     """
@@ -90,12 +91,12 @@ class BlockStorage(Protocol):
         ...
 
     def put(self, name: ObjectName, parts: Sequence[ByteArray]) -> int:
-        """Write the parts, one after the other, as one object; durable on return.
+        """Write the parts, one after the other, as one object; durable with the next `sync`.
 
-        An object of that name that is there already is left as it is, and durable on return too.
-        On any error nothing of the object is to be seen, and what was written of it is reclaimed
-        now or at the next start. Of several calls for one name at a time, one writes and the
-        others wait for it.
+        An object of that name that is there already is left as it is, and the next `sync` makes it
+        durable as well. On any error nothing of the object is to be seen, and what was written of
+        it is reclaimed now or at the next start. Of several calls for one name at a time, one
+        writes and the others wait for it.
 
         Args:
             parts: at least one; each a multiple of `ALIGNMENT` long; free again on return. Those
@@ -108,6 +109,17 @@ class BlockStorage(Protocol):
             StorageFull: the medium, or this storage's limit, has no room for it.
             StorageReadOnly: nothing may be written here.
             StorageUnavailable: the medium failed.
+        """
+        ...
+
+    def sync(self) -> None:
+        """Make durable all that was put before, by whichever thread or process.
+
+        One for many objects: a medium may be long about it, and as long for one as for all.
+
+        Raises:
+            StorageReadOnly, StorageUnavailable: what was put since the last one may be lost. The
+                next `sync` tries it again.
         """
         ...
 

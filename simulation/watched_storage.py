@@ -85,6 +85,9 @@ class WatchedStorage:
             ledger.touched.discard(name)
         return written
 
+    def sync(self) -> None:
+        self._inner.sync()
+
     def read_into(
         self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
     ) -> None:

@@ -19,8 +19,11 @@ from ...ports.block_storage import (
     object_name,
 )
 
-PUT_STEPS = ("create", "write", "sync file", "rename", "sync directory", "done")
+PUT_STEPS = ("create", "write", "sync file", "rename", "done")
 """What `put` is about to do when it calls its hook; `done` comes before it returns."""
+
+SYNC_STEPS = ("sync directories", "synced")
+"""The same of `sync`."""
 
 
 class CrashedHere(BaseException):
@@ -39,7 +42,7 @@ class CrashableStorage:
     """Implements `ports.block_storage.BlockStorage`; also the one for a tier in RAM.
 
     `put` goes through the steps of a file on a disk: a temporary file is created, written, synced
-    and renamed, then its directory is synced. The storage keeps two views, what a running process
+    and renamed. `sync` syncs the directories. The storage keeps two views, what a running process
     sees and what is on the medium; `crash()` lets only the latter live, `kill()` only ends the
     process. With a `random.Random`, `crash` lets each unsynced thing live or die by itself, as a
     medium may do that wrote some of it early; content that was not synced may then be torn.
@@ -64,9 +67,9 @@ class CrashableStorage:
         Args:
             bytes_max: for everything, temporary and quarantined files included.
             quarantined_max: objects.
-            on_step: called before each of `PUT_STEPS`; what it raises passes through `put`, which
-                cleans up unless it is `CrashedHere`.
-            forgets: steps that `put` leaves out: a faulty storage, for tests that have to be able
+            on_step: called before each of `PUT_STEPS` and `SYNC_STEPS`; what it raises passes
+                through `put`, which cleans up unless it is `CrashedHere`, and through `sync`.
+            forgets: steps that are left out: a faulty storage, for tests that have to be able
                 to fail.
         """
         self._bytes_max = bytes_max
@@ -93,7 +96,6 @@ class CrashableStorage:
         with self._lock:
             self._check_open()
             if name in self._seen:
-                self._sync_directory(name)
                 return 0
             nbytes = sum(map(len, parts))
             left = self._bytes_max - self._used()
@@ -123,10 +125,16 @@ class CrashableStorage:
         self.on_step("rename")
         self._seen[name] = self._seen.pop(temporary)
         self._unsynced.add(name)
-        self.on_step("sync directory")
-        if "sync directory" not in self._forgets:
-            self._sync_directory(name)
         self.on_step("done")
+
+    def sync(self) -> None:
+        with self._lock:
+            self._check_open()
+            self.on_step("sync directories")
+            if "sync directories" not in self._forgets:
+                for name in list(self._unsynced):
+                    self._sync_directory(name)
+            self.on_step("synced")
 
     def read_into(
         self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
@@ -204,8 +212,11 @@ class CrashableStorage:
         self._seen[name].durable = content
 
     def kill(self, *, bytes_max: int | None = None) -> "CrashableStorage":
-        """The storage as a new process finds it after this one was killed."""
-        return self._restarted(dict(self._seen), bytes_max)
+        """The storage as a new process finds it after this one was killed.
+
+        What was not synced is not synced now: the new process sees it, and may yet lose it.
+        """
+        return self._restarted(self._seen, self._on_medium, bytes_max)
 
     def crash(
         self, chance: random.Random | None = None, *, bytes_max: int | None = None
@@ -226,15 +237,22 @@ class CrashableStorage:
             torn = 0 if chance is None else chance.randrange(len(file.content) + 1)
             durable = bytes(file.content[: max(torn, len(file.durable))])
             survivors[name] = _File(bytearray(durable), durable)
-        return self._restarted(survivors, bytes_max)
+        return self._restarted(survivors, survivors, bytes_max)
 
-    def _restarted(self, files: dict[str, _File], bytes_max: int | None) -> "CrashableStorage":
+    def _restarted(
+        self, seen: dict[str, _File], on_medium: dict[str, _File], bytes_max: int | None
+    ) -> "CrashableStorage":
         self._closed = True
         limit = self._bytes_max if bytes_max is None else bytes_max
         fresh = CrashableStorage(bytes_max=limit, quarantined_max=self._quarantined_max)
         # The start reclaims temporary files.
-        fresh._seen = {name: file for name, file in files.items() if ".tmp-" not in name}
-        fresh._on_medium = dict(fresh._seen)
+        fresh._seen = {name: file for name, file in seen.items() if ".tmp-" not in name}
+        fresh._on_medium = {name: file for name, file in on_medium.items() if ".tmp-" not in name}
+        fresh._unsynced = {
+            name
+            for name in {*fresh._seen, *fresh._on_medium}
+            if fresh._seen.get(name) is not fresh._on_medium.get(name)
+        }
         fresh._quarantined = dict(self._quarantined)
         return fresh
 

@@ -139,16 +139,23 @@ class FileStorage:
         assert parts
         assert not any(len(part) % ALIGNMENT for part in parts)
         with self._alone(name), failures_of(f"writing {name}"):
-            directory = self._root.settle(way)
+            directory = self._root.make(way)
             try:
-                if _is_ours(directory, leaf):
-                    return 0
-                nbytes = sum(map(len, parts))
-                self._account.admit(nbytes)
-                self._write(way, directory, leaf, parts)
+                nbytes = 0 if _is_ours(directory, leaf) else sum(map(len, parts))
+                if nbytes:
+                    self._account.admit(nbytes)
+                    self._write(directory, leaf, parts)
+                # Behind the renaming: a sync that came between would not know of it.
+                self._root.changed(way)
                 return nbytes
             finally:
                 os.close(directory)
+
+    def sync(self) -> None:
+        self._check_open()
+        with failures_of(f"syncing {self._root.path}"):
+            self._root.sync()
+        self._on_step("synced")
 
     def read_into(
         self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
@@ -253,9 +260,7 @@ class FileStorage:
                 self._putting.remove(name)
                 self._changed.notify_all()
 
-    def _write(
-        self, way: Sequence[str], directory: int, leaf: str, parts: Sequence[ByteArray]
-    ) -> None:
+    def _write(self, directory: int, leaf: str, parts: Sequence[ByteArray]) -> None:
         """Bring an admitted object to its place; on any error there is nothing of it."""
         temporary = f"{leaf}{TEMPORARY}{os.getpid()}-{next(self._numbers)}"
         nbytes = sum(map(len, parts))
@@ -274,13 +279,9 @@ class FileStorage:
             self._on_step("rename")
             os.rename(temporary, leaf, src_dir_fd=directory, dst_dir_fd=directory)
             renamed = True
-            self._on_step("sync directory")
-            os.fsync(directory)
             self._on_step("done")
         except BaseException:
             self._account.written(unwritten)
-            if renamed:
-                self._root.unsettle(way)
             # What cannot be deleted goes on counting, until a start walks over it.
             with contextlib.suppress(OSError):
                 with contextlib.suppress(FileNotFoundError):

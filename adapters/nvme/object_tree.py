@@ -64,6 +64,9 @@ def object_names(root: RootDirectory) -> Iterator[ObjectName]:
 def reclaim(root: RootDirectory) -> Reclaimed:
     """Delete temporary files and count what is there; for a root that nobody writes to.
 
+    A process that was killed before a sync left names that are to be seen and may yet be lost: all
+    directories count as changed.
+
     Raises:
         OSError: as the system says.
     """
@@ -78,6 +81,7 @@ def reclaim(root: RootDirectory) -> Reclaimed:
         count += len(listing.files)
         temporary += len(listing.temporary)
         _delete(root, way, listing.temporary)
+        root.changed(way)
     return Reclaimed(used=used, objects=count, temporary=temporary, strange=strange)
 
 

@@ -106,7 +106,8 @@ class Quarantine:
         """The directory; None on a full file system, which must not keep objects from reads."""
         if self._fd is None:
             try:
-                self._fd = self._root.settle([QUARANTINE_NAME])
+                self._fd = self._root.make([QUARANTINE_NAME])
+                os.fsync(self._root.fd)
             except OSError as error:
                 if error.errno not in _FULL:
                     raise

@@ -43,12 +43,13 @@ class RootDirectory:
         """
         self.path = path
         self._on_step = on_step
-        # Held while a directory is made and synced: who finds it there may rely on it.
+        # Held while a directory is made and the one above it noted: who finds it there relies on a
+        # sync that knows of both.
         self._lock = threading.Lock()
-        # Directories that this process synced, or made: all that stood in them then is durable. A
-        # process that was killed between a rename and its sync left an entry that is to be seen and
-        # may yet be lost, so each directory is synced once before anything in it is relied on.
-        self._settled: set[tuple[str, ...]] = set()
+        # Directories in which something may stand that a power cut would take.
+        self._unsynced: set[tuple[str, ...]] = set()
+        # Held while directories are synced: who finds nothing left to do waits until it is done.
+        self._syncing = threading.Lock()
         _make_with_parents(path)
         self.fd = _open_own(path)
         try:
@@ -80,16 +81,16 @@ class RootDirectory:
             raise
         return fd
 
-    def settle(self, parts: Sequence[str]) -> int:
-        """As `open`, of a directory that is made if need be, and durable with all that is in it.
+    def make(self, parts: Sequence[str]) -> int:
+        """As `open`, of a directory that is made if need be; durable with the next `sync`.
 
         Raises:
             OSError: as the system says.
         """
         fd = os.dup(self.fd)
         try:
-            for depth, part in enumerate(parts, start=1):
-                inner = self._settle_one(fd, part, tuple(parts[:depth]))
+            for depth, part in enumerate(parts):
+                inner = self._make_one(fd, part, parts[:depth])
                 os.close(fd)
                 fd = inner
         except BaseException:
@@ -97,34 +98,49 @@ class RootDirectory:
             raise
         return fd
 
-    def unsettle(self, parts: Sequence[str]) -> None:
-        """Rely on nothing in the directory before it was synced again: a sync of it failed."""
+    def changed(self, parts: Sequence[str]) -> None:
+        """Something stands in a directory that was not seen to be durable."""
         with self._lock:
-            self._settled.discard(tuple(parts))
+            self._unsynced.add(tuple(parts))
 
-    def _settle_one(self, above: int, part: str, way: tuple[str, ...]) -> int:
-        """The directory `part`; afterwards its entry and all that stands in it are durable."""
+    def sync(self) -> None:
+        """Make durable what stood in any directory when that was `changed` before.
+
+        Raises:
+            OSError: a directory cannot be synced; the next call tries it again.
+        """
+        with self._syncing:
+            with self._lock:
+                waiting, self._unsynced = self._unsynced, set()
+            try:
+                for way in sorted(waiting):
+                    self._sync_one(way)
+                    waiting.remove(way)
+            finally:
+                with self._lock:
+                    self._unsynced |= waiting
+
+    def _make_one(self, above: int, part: str, way: Sequence[str]) -> int:
+        """The directory `part` in the one that `above` is a descriptor of and `way` leads to."""
         with self._lock:
             try:
-                fd = os.open(part, _OPEN_DIRECTORY, dir_fd=above)
-                to_sync = [] if way in self._settled else [fd]
+                return os.open(part, _OPEN_DIRECTORY, dir_fd=above)
             except FileNotFoundError:
                 self._on_step("make directory")
                 os.mkdir(part, DIRECTORY_MODE, dir_fd=above)
-                fd = os.open(part, _OPEN_DIRECTORY, dir_fd=above)
-                to_sync = []  # nothing stands in it
-                self._settled.discard(way[:-1])
-            if way[:-1] not in self._settled:
-                to_sync.append(above)
-            try:
-                for directory in to_sync:
-                    self._on_step("sync made directory")
-                    os.fsync(directory)
-            except BaseException:
-                os.close(fd)
-                raise
-            self._settled.update((way, way[:-1]))
-            return fd
+                self._unsynced.add(tuple(way))
+                return os.open(part, _OPEN_DIRECTORY, dir_fd=above)
+
+    def _sync_one(self, way: tuple[str, ...]) -> None:
+        self._on_step("sync directory")
+        try:
+            fd = self.open(way)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # somebody took it away, with all that stood in it
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def is_plain(found: os.stat_result) -> bool:

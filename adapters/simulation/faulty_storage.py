@@ -95,6 +95,11 @@ class FaultyStorage:
             return self._inner.put(name, self._torn(parts))
         return self._inner.put(name, parts)
 
+    def sync(self) -> None:
+        self._slow()
+        self._fail_write("what was put")
+        self._inner.sync()
+
     def read_into(
         self, name: ObjectName, ranges: Sequence[ByteRange], buffers: Sequence[ByteArray]
     ) -> None:
@@ -157,11 +162,11 @@ class FaultyStorage:
         if self._draws(Fault.SLOW):
             self._delay(SLOW_S)
 
-    def _fail_write(self, name: str) -> None:
+    def _fail_write(self, what: str) -> None:
         if self._draws(Fault.READ_ONLY):
-            raise StorageReadOnly(f"the file system of {name} is read-only (simulated)")
+            raise StorageReadOnly(f"the file system of {what} is read-only (simulated)")
         if self._draws(Fault.FAILED_WRITE):
-            raise StorageUnavailable(f"writing {name} failed (simulated)")
+            raise StorageUnavailable(f"writing {what} failed (simulated)")
 
     def _fail_read(self, name: str) -> None:
         if self._draws(Fault.FAILED_READ):

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import shutil
 import stat
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -352,15 +353,109 @@ class FileStorageContract(BlockStorageContract):
                 assert self.files() == {"lock"}
             else:
                 break
-        assert reached[-6:] == [
+        assert reached[-5:] == [
             "write",
             "write on",
             "sync file",
             "rename",
-            "sync directory",
             "done",
         ]
         assert [found.name for found in storage.names()] == [made[stop_at - 1][0]]
+
+    def test_a_sync_takes_each_directory_once_in_which_something_appeared(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = self.make_storage()
+        storage.put(A, [filled(1)])
+        storage.put(B, [filled(1)])
+        synced = self.directories_synced(monkeypatch)
+        ways = ["", FOLDER, f"{FOLDER}/blocks", f"{FOLDER}/blocks/aa", f"{FOLDER}/blocks/bb"]
+
+        storage.sync()
+        assert sorted(synced) == ways
+
+        synced.clear()
+        storage.sync()
+        assert synced == []
+
+        storage.put(ObjectName(f"{FOLDER}/blocks/aa/b.blk"), [filled(1)])
+        assert storage.put(B, [filled(1)]) == 0  # found there: it is no matter who put it
+        storage.sync()
+        assert sorted(synced) == ways[3:]
+
+    def test_what_a_process_left_that_was_killed_is_synced_by_the_next_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        storage = self.make_storage()
+        storage.put(A, [filled(1)])
+        storage = self.reopen(storage)
+        synced = self.directories_synced(monkeypatch)
+
+        storage.sync()
+
+        assert {FOLDER, f"{FOLDER}/blocks", f"{FOLDER}/blocks/aa"} <= set(synced)
+
+    def test_a_directory_that_cannot_be_synced_is_synced_the_next_time(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fails = True
+
+        def fail(step: str) -> None:
+            if step == "sync directory" and fails:
+                raise OSError(errno.EIO, "the drive failed")
+
+        storage = self.kind(self.path, bytes_max=ROOM, on_step=fail)
+        self.made.append(storage)
+        storage.put(A, [filled(1)])
+        with pytest.raises(StorageUnavailable, match="syncing"):
+            storage.sync()
+        fails = False
+        synced = self.directories_synced(monkeypatch)
+
+        storage.sync()
+
+        assert f"{FOLDER}/blocks/aa" in synced
+
+    def test_a_directory_that_somebody_took_away_is_no_matter(self) -> None:
+        storage = self.make_storage()
+        storage.put(A, [filled(1)])
+        shutil.rmtree(self.path / FOLDER)
+
+        storage.sync()
+
+    def test_who_has_nothing_to_sync_waits_for_the_one_who_has(self) -> None:
+        begun, goes_on = threading.Event(), threading.Event()
+
+        def hold(step: str) -> None:
+            if step == "sync directory":
+                begun.set()
+                assert goes_on.wait(30)
+
+        storage = self.kind(self.path, bytes_max=ROOM, on_step=hold)
+        self.made.append(storage)
+        storage.put(A, [filled(1)])
+        with ThreadPoolExecutor(2) as threads:
+            first = threads.submit(storage.sync)
+            assert begun.wait(30)
+            second = threads.submit(storage.sync)
+            done, _ = wait([second], timeout=0.2)
+            assert not done
+            goes_on.set()
+            first.result()
+            second.result()
+
+    def directories_synced(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The ways from the root to the directories that are synced from now on."""
+        real, synced = os.fsync, list[str]()
+
+        def fsync(fd: int) -> None:
+            at = Path(f"/proc/self/fd/{fd}").readlink()
+            if at.is_dir():
+                synced.append(str(at.relative_to(self.path)).removeprefix("."))
+            real(fd)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        return synced
 
     def test_memory_that_is_aligned_is_not_copied(self) -> None:
         storage = self.make_storage()

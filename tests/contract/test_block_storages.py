@@ -13,6 +13,7 @@ import pytest
 
 from anchorline.adapters.memory.crashable_storage import (
     PUT_STEPS,
+    SYNC_STEPS,
     CrashableStorage,
     CrashedHere,
 )
@@ -100,7 +101,7 @@ def test_prompts_whose_keys_collide_are_told_apart_by_their_ids() -> None:
 
 
 def crashed_at(step: str) -> tuple[CrashableStorage, ObjectName]:
-    """A storage whose second put stopped before a step, and that put's name."""
+    """A storage whose second put or its sync stopped before a step, and that put's name."""
 
     def stop(reached: str) -> None:
         if reached == step:
@@ -108,10 +109,16 @@ def crashed_at(step: str) -> tuple[CrashableStorage, ObjectName]:
 
     storage = CrashableStorage()
     storage.put(*make_object(1))
+    storage.sync()
     storage.on_step = stop
     name, parts = make_object(2)
-    with pytest.raises(CrashedHere):
+
+    def put_and_sync() -> None:
         storage.put(name, parts)
+        storage.sync()
+
+    with pytest.raises(CrashedHere):
+        put_and_sync()
     return storage, name
 
 
@@ -124,26 +131,26 @@ def is_whole(storage: CrashableStorage, name: ObjectName) -> bool:
 
 
 class TestCrashes:
-    @pytest.mark.parametrize("step", PUT_STEPS)
+    @pytest.mark.parametrize("step", [*PUT_STEPS, *SYNC_STEPS])
     def test_a_kill_before_any_step_leaves_the_object_whole_or_absent(self, step: str) -> None:
         storage, name = crashed_at(step)
 
         after = storage.kill()
 
-        assert is_whole(after, name) == (step in ("sync directory", "done"))
+        assert is_whole(after, name) == (step in ("done", *SYNC_STEPS))
         assert is_whole(after, make_object(1)[0])
         assert after.space().used == sum(found.nbytes for found in after.names())
 
-    @pytest.mark.parametrize("step", PUT_STEPS)
+    @pytest.mark.parametrize("step", [*PUT_STEPS, *SYNC_STEPS])
     def test_a_power_cut_before_any_step_leaves_the_object_whole_or_absent(self, step: str) -> None:
         storage, name = crashed_at(step)
 
         after = storage.crash()
 
-        assert is_whole(after, name) == (step == "done")
+        assert is_whole(after, name) == (step == "synced")
         assert is_whole(after, make_object(1)[0])
 
-    @pytest.mark.parametrize("step", PUT_STEPS)
+    @pytest.mark.parametrize("step", [*PUT_STEPS, *SYNC_STEPS])
     def test_a_medium_that_wrote_some_of_it_early_leaves_it_whole_or_absent(
         self, step: str
     ) -> None:
@@ -159,8 +166,9 @@ class TestCrashes:
                 "write": {False},
                 "sync file": {False},
                 "rename": {False},
-                "sync directory": {True, False},
-                "done": {True},
+                "done": {True, False},
+                "sync directories": {True, False},
+                "synced": {True},
             }[step]
         )
 
@@ -168,21 +176,39 @@ class TestCrashes:
         storage = CrashableStorage()
         name, parts = make_object(1)
         storage.put(name, parts)
+        storage.sync()
         storage.delete(name)
 
         assert is_whole(storage.crash(), name)
+
+    def test_what_a_killed_process_had_not_synced_may_yet_be_lost(self) -> None:
+        storage = CrashableStorage()
+        name, parts = make_object(1)
+        storage.put(name, parts)
+        found = storage.kill()
+        assert is_whole(found, name)
+
+        assert not is_whole(found.crash(), name)
+
+        storage = CrashableStorage()
+        storage.put(name, parts)
+        found = storage.kill()
+        found.sync()
+        assert is_whole(found.crash(), name)
 
     def test_a_put_that_forgets_to_sync_its_file_is_found_out(self) -> None:
         storage = CrashableStorage(forgets=["sync file"])
         name, parts = make_object(1)
         storage.put(name, parts)
+        storage.sync()
 
         assert storage.crash().content(name) == b""
 
-    def test_a_put_that_forgets_to_sync_its_directory_is_found_out(self) -> None:
-        storage = CrashableStorage(forgets=["sync directory"])
+    def test_a_sync_that_forgets_the_directories_is_found_out(self) -> None:
+        storage = CrashableStorage(forgets=["sync directories"])
         name, parts = make_object(1)
         storage.put(name, parts)
+        storage.sync()
 
         assert not is_whole(storage.crash(), name)
 

@@ -87,12 +87,14 @@ def test_a_disk_that_somebody_else_fills_during_a_put_leaves_nothing_of_it(
 
     storage = KINDS[kind](disk.path / "root", bytes_max=ENDLESS)
     storage.put(*make_object(1, LENGTHS))
+    storage.sync()
     storage.close()
     storage = KINDS[kind](disk.path / "root", bytes_max=ENDLESS, on_step=fill)
     name, parts = make_object(2, LENGTHS)
 
     try:
         stored = storage.put(name, parts) == NBYTES
+        storage.sync()
     except StorageFull:
         stored = False
 
@@ -189,6 +191,7 @@ def test_what_becomes_read_only_is_read_on_and_written_again_after_a_mount(
     storage = KINDS[kind](disk.path / "root", bytes_max=ENDLESS)
     first, second = make_object(1, LENGTHS), make_object(2, LENGTHS)
     storage.put(*first)
+    storage.sync()
     disk.fail()
 
     for call in (

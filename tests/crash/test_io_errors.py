@@ -68,12 +68,16 @@ def check_next_start(root: Path) -> None:
     [
         ("fsync:error=EIO:when=1", "StorageUnavailable: making the directory"),  # the root's parent
         ("fsync:error=EIO:when=2", "StorageUnavailable: opening the cache directory"),  # the root
-        ("fsync:error=EIO:when=3", REFUSED_FIRST),  # directories on the way to the object
-        ("fsync:error=EIO:when=4", REFUSED_FIRST),
+        ("fsync:error=EIO:when=3", REFUSED_FIRST),  # the file
+        (
+            "fsync:error=EIO:when=4",
+            REFUSED_FIRST,
+        ),  # the directories on the way to it, with the sync
         ("fsync:error=EIO:when=5", REFUSED_FIRST),
-        ("fsync:error=EIO:when=6", REFUSED_FIRST),  # the file
-        ("fsync:error=EIO:when=7", REFUSED_FIRST),  # its directory, after the renaming
-        ("fsync:error=EIO:when=8", FINE),  # there is none
+        ("fsync:error=EIO:when=6", REFUSED_FIRST),
+        ("fsync:error=EIO:when=7", REFUSED_FIRST),  # the one it stands in
+        ("fsync:error=EIO:when=8", "done StorageUnavailable done done"),  # the same, found there
+        ("fsync:error=EIO:when=9", FINE),  # there is none
         ("pwritev,pwritev2:error=EIO:when=2", REFUSED_FIRST),  # the first one probes for direct I/O
         ("pwritev,pwritev2:error=ENOSPC:when=2", "StorageFull done done done"),
         ("pwritev,pwritev2:error=EDQUOT:when=2", "StorageFull done done done"),
@@ -103,7 +107,7 @@ def test_what_cannot_be_deleted_goes_on_counting_until_the_next_start(tmp_path: 
     root = tmp_path / "root"
     # The fsync of the file fails, and then the deletion of the temporary file does. The first
     # unlinkat is the probe's.
-    faults = ["fsync:error=EIO:when=6", "unlinkat:error=EIO:when=2"]
+    faults = ["fsync:error=EIO:when=3", "unlinkat:error=EIO:when=2"]
 
     said = outcome(faults, "put twice", kind="direct", root=str(root))
 

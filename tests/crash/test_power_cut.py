@@ -56,7 +56,7 @@ class Cutter:
 def put_and_cut(
     directory: Path, kind: str, before: list[int], at: int
 ) -> Generator[tuple[FileStorage, list[str]]]:
-    """Put objects, cut before a step of the last one's put, and open what is left."""
+    """Put objects, cut before a step of the last one's put and sync, and open what is left."""
     directory.mkdir()
     with mounted(directory, MIB) as disk:
         root = disk.path / "root"
@@ -64,9 +64,11 @@ def put_and_cut(
         storage = KINDS[kind](root, bytes_max=ROOM, on_step=cutter)
         for seed in before:
             storage.put(*make_object(seed, LENGTHS))
+        storage.sync()
         cutter.at = at
         try:
             storage.put(*make_object(SECOND, LENGTHS))
+            storage.sync()
             disk.cut_power()
         except PowerCut:
             pass
@@ -99,6 +101,7 @@ def test_a_cut_before_any_step_of_a_put_leaves_the_object_absent_or_exact(
 ) -> None:
     name = make_object(SECOND, LENGTHS)[0]
     outcomes: list[bool] = []
+    reached: list[str] = []
     for at in range(1, STEPS_MAX):
         with put_and_cut(tmp_path / str(at), kind, before, at) as (storage, steps):
             outcomes.append(is_exact(storage, name))
@@ -108,12 +111,17 @@ def test_a_cut_before_any_step_of_a_put_leaves_the_object_absent_or_exact(
             assert storage.space().used == used == disk_use(storage.path)
             assert storage.put(*make_object(SECOND, LENGTHS)) == 0 or not outcomes[-1]
             assert is_exact(storage, name)
+            reached = steps
             if len(steps) < at:
                 break
 
-    # Nothing is promised before the directory's sync; everything is from there on.
-    assert outcomes == [False] * (len(outcomes) - 2) + [True] * 2
-    assert len(outcomes) >= 9
+    # Nothing is promised before the directories are synced; everything is from there on. (The first
+    # of them that is synced commits the journal for all.)
+    first = reached.index("sync directory")
+    assert outcomes[: first + 1] == [False] * (first + 1)
+    assert reached[-1] == "synced"
+    assert outcomes[-2:] == [True] * 2
+    assert len(outcomes) == len(reached) + 1 >= 9
 
 
 @pytest.mark.parametrize("forgotten", ["file", "directory"])
@@ -252,6 +260,7 @@ class TestCatalog:
                 name, parts = make_object(seed, LENGTHS)
                 storage.put(name, parts)
                 names.append(name)
+                storage.sync()
                 catalog.put(make_entry(str(seed)))
             disk.cut_power()
             catalog.close()

@@ -10,14 +10,15 @@ from anchorline.adapters.memory.checkable_engine import CheckableEngine
 from anchorline.adapters.memory.crashable_storage import CrashableStorage
 from anchorline.adapters.memory.plain_codec import PlainCodec
 from anchorline.adapters.memory.stepped_jobs import SteppedJobs
-from anchorline.application.entry_write import EntryWrite, Medium, Progress, Snapshot
+from anchorline.application.entry_write import EntryWrite, Progress, Snapshot
 from anchorline.application.object_parts import HEADER_ROOM_BYTES
 from anchorline.application.object_store import ObjectStore
+from anchorline.application.outgoing_objects import Medium
 from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.entry import Role
-from anchorline.domain.errors import RowsChanged
+from anchorline.domain.errors import RowsChanged, StorageUnavailable
 from anchorline.domain.fingerprint import fingerprint_of
 from anchorline.domain.grid import Span
 from anchorline.domain.namespace import Namespace
@@ -73,6 +74,7 @@ def a_write(
     lanes: SteppedJobs | None = None,
     stored_line: int = 0,
     stored: Mapping[ObjectName, int] = MappingProxyType({}),
+    storage: CrashableStorage | None = None,
 ) -> EntryWrite:
     """Of the first `LENGTH` tokens 0, 1, 2, ..., as a head is written.
 
@@ -90,7 +92,7 @@ def a_write(
         taint=LENGTH,
         end=None,
     )
-    storage = CrashableStorage()
+    storage = storage or CrashableStorage()
     pool = StagingPool(storage.buffer, HEADER_ROOM_BYTES + 4 * 4096, buffers)
     jobs = lanes or SteppedJobs({"lane": 64})
     medium = Medium(ObjectStore(storage, PlainCodec()), jobs, pool, ["lane"], stored.get)
@@ -139,6 +141,70 @@ def test_an_anchor_that_ends_no_block_is_left_out() -> None:
     blocks, anchors = write.contents()
     assert [block.end for block in blocks] == [8, 16, 24, 32, 40]
     assert [anchor.line for anchor in anchors] == [LENGTH]
+
+
+class TestTheSync:
+    """Objects are synced together, behind the last of them, and the write is done behind that."""
+
+    def written(
+        self, storage: CrashableStorage, stored: Mapping[ObjectName, int] = MappingProxyType({})
+    ) -> EntryWrite:
+        engine = CheckableEngine(window=64, grid=GRID)
+        prefill(engine, range(LENGTH))
+        write = a_write(engine, [an_anchor(engine, LENGTH)], storage=storage, stored=stored)
+        finish(write)
+        return write
+
+    def test_one_sync_makes_all_objects_durable_before_the_write_is_done(self) -> None:
+        steps: list[str] = []
+        storage = CrashableStorage(on_step=steps.append)
+
+        blocks, anchors = self.written(storage).contents()
+
+        assert [step for step in steps if step in ("done", "synced")] == ["done"] * 6 + ["synced"]
+        survivors = {found.name for found in storage.crash().names()}
+        assert survivors == {one.name for one in (*blocks, *anchors)}
+
+    def test_a_write_that_finds_all_of_it_stored_has_nothing_to_sync(self) -> None:
+        steps: list[str] = []
+        storage = CrashableStorage(on_step=steps.append)
+        blocks, anchors = self.written(storage).contents()
+        steps.clear()
+
+        again = self.written(storage, {one.name: one.nbytes for one in (*blocks, *anchors)})
+
+        assert again.contents() == (blocks, anchors)
+        assert steps == []
+
+    def test_a_sync_that_fails_fails_the_write(self) -> None:
+        def fail(step: str) -> None:
+            if step == "sync directories":
+                raise StorageUnavailable("the drive failed")
+
+        write = self.written(CrashableStorage(on_step=fail))
+
+        assert isinstance(write.failure, StorageUnavailable)
+
+    def test_an_anchor_that_comes_during_the_sync_is_synced_as_well(self) -> None:
+        steps: list[str] = []
+        storage = CrashableStorage(on_step=steps.append)
+        engine = CheckableEngine(window=64, grid=GRID)
+        prefill(engine, range(16))
+        first = an_anchor(engine, 16)
+        prefill(engine, range(LENGTH), start=16)
+        write = a_write(engine, [first], storage=storage)
+        while "synced" not in steps:
+            write.step()
+            write.wait()
+
+        assert write.add_anchor(an_anchor(engine, LENGTH))
+        assert not write.done
+        finish(write)
+
+        assert steps[-2:] == ["sync directories", "synced"]
+        assert steps.count("synced") == 2
+        names = {one.name for part in write.contents() for one in part}
+        assert {found.name for found in storage.crash().names()} == names
 
 
 BLOCKS = [8, 16, 24, 32, 40]

@@ -46,6 +46,23 @@ def lose_catalog(box: Box) -> RebuildReport:
     return report
 
 
+def test_what_entries_are_made_of_is_durable_before_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box = Box()
+    monkeypatch.setattr(box.storage, "sync", lambda: None)  # killed before it came to that
+    converse(box)
+    box.flush()
+    storage, catalog = box.storage.kill(), MemoryCatalog()
+
+    rebuild(ObjectStore(storage, PlainCodec()), catalog, now_s=7.0)
+
+    entries = catalog.entries()
+    needed = {one.name for entry in entries for one in (*entry.blocks, *entry.anchors)}
+    assert needed
+    assert needed <= {found.name for found in storage.crash().names()}
+
+
 class _Withholding(FaultyStorage):
     """Fails to read one object's header, as a drive does that times out."""
 

@@ -15,6 +15,7 @@ from anchorline.application.conversations import Conversations
 from anchorline.application.durability import Flush, FlushReport
 from anchorline.application.entry_write import EntryWrite, Progress
 from anchorline.application.object_parts import PartSpec, payload_bytes
+from anchorline.application.outgoing_objects import OutgoingObjects
 from anchorline.application.resident_prefix import ResidentPrefix
 from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
@@ -62,7 +63,7 @@ def _staging_not_given_back() -> AbstractContextManager[None]:
         failed = self.failure is not None
         collect(self)
         if self.failure is not None and not failed:
-            self._medium.pool.acquire()  # the one that the failed write had
+            self._pool.acquire()  # the one that the failed write had
 
     return replaced(EntryWrite, "_collect", faulty)
 
@@ -89,22 +90,31 @@ def _catalog_before_objects() -> AbstractContextManager[None]:
     ) -> None:
         specs = [PartSpec(part.name, part.dtype, part.shape) for part in draft.parts]
         payload = payload_bytes(specs)
-        self._sizes[name] = max(place_parts(draft).object_bytes, payload)
+        self._objects.sizes[name] = max(place_parts(draft).object_bytes, payload)
         submit(self, draft, name, buffer, checksums)
 
     def commit_copied(self: Writes, *, ahead: bool = True) -> Progress:
         for write in self._writes:
             work = write.work
-            if work.copied and work._pending and work.failure is None and write not in early:
+            objects = work._objects
+            if work.copied and objects._pending and work.failure is None and write not in early:
                 early.add(write)
-                pending, work._pending = work._pending, []
+                pending, objects._pending, objects._unsynced = objects._pending, [], False
                 self._settle(write)
-                work._pending = pending
+                objects._pending, objects._unsynced = pending, True
         return step(self, ahead=ahead)
 
     return together(
         replaced(EntryWrite, "_submit", submit_and_guess), replaced(Writes, "step", commit_copied)
     )
+
+
+def _catalog_before_the_sync() -> AbstractContextManager[None]:
+    def submitted(self: OutgoingObjects) -> None:
+        self._submit(self._medium.store.sync)
+        self._unsynced = False
+
+    return replaced(OutgoingObjects, "sync", submitted)
 
 
 def _transaction_left_open() -> AbstractContextManager[None]:
@@ -264,6 +274,12 @@ FAULTS = (
         "commits an entry once its rows are copied out",
         "application.writes.Writes.step",
         _catalog_before_objects,
+    ),
+    Planted(
+        "catalog before the sync",
+        "commits an entry once its objects are written, and does not wait until they are synced",
+        "application.outgoing_objects.OutgoingObjects.sync",
+        _catalog_before_the_sync,
     ),
     Planted(
         "transaction left open",

@@ -37,25 +37,25 @@ from .patching import (
 )
 
 
-def _forgotten(step: str) -> AbstractContextManager[None]:
-    """A `put` that leaves one of its syncs out; in the fake the step, on a drive the call."""
+def _file_not_synced() -> AbstractContextManager[None]:
     write = CrashableStorage._write
 
     def faulty(
         self: CrashableStorage, name: str, temporary: str, parts: Sequence[ByteArray]
     ) -> None:
-        self._forgets = (step,)
+        self._forgets = ("sync file",)
         write(self, name, temporary, parts)
 
     return replaced(CrashableStorage, "_write", faulty)
 
 
-def _file_not_synced() -> AbstractContextManager[None]:
-    return _forgotten("sync file")
-
-
 def _directory_not_synced() -> AbstractContextManager[None]:
-    return _forgotten("sync directory")
+    def faulty(self: CrashableStorage) -> None:
+        with self._lock:
+            for name in list(self._unsynced)[:1]:
+                self._sync_directory(name)
+
+    return replaced(CrashableStorage, "sync", faulty)
 
 
 def _rest_not_counted() -> AbstractContextManager[None]:
@@ -219,8 +219,8 @@ FAULTS = (
     ),
     Planted(
         "directory not synced",
-        "returns after the rename",
-        "adapters.memory.crashable_storage.CrashableStorage._write",
+        "syncs one directory, and not all in which something was renamed",
+        "adapters.memory.crashable_storage.CrashableStorage.sync",
         _directory_not_synced,
     ),
     Planted(
