@@ -44,7 +44,7 @@ from .write_source import EntrySource, SlotSource, WriteSource
 from .writes import Write, Writes
 
 CONVERSATION_LANES: Final = tuple(f"conversations-{number}" for number in range(6))
-"""Each object waits for two syncs, and the drive is to have something to write meanwhile."""
+"""Each object waits for a sync and a renaming: the drive is to have something to write then."""
 
 HEAD_LANES: Final = ("heads-0", "heads-1")
 READ_LANES: Final = tuple(f"read-{number}" for number in range(5))

@@ -16,7 +16,7 @@ from ..domain.anchor import Anchor, AnchorKind
 from ..domain.content_chain import ContentChain
 from ..domain.end import End
 from ..domain.entry import Role
-from ..domain.errors import RowsChanged
+from ..domain.errors import RowsChanged, StorageUnavailable
 from ..domain.fingerprint import Fingerprint
 from ..domain.grid import Span
 from ..domain.layout import Layout
@@ -128,6 +128,11 @@ class EntryWrite:
     def outstanding(self) -> int:
         """Bytes that room was made for and that are not written yet."""
         return max(self.promised - self.bytes_written, 0)
+
+    @property
+    def writing(self) -> bool:
+        """Whether it has buffers of the pool."""
+        return self._objects.writing
 
     @property
     def copied(self) -> bool:
@@ -337,7 +342,11 @@ class EntryWrite:
 
     def _collect(self) -> None:
         """Take the results of what lanes have done."""
-        self._fail(self._objects.collect())
+        try:
+            self._fail(self._objects.collect())
+        except Exception as error:
+            self._fail(StorageUnavailable(f"writing failed unexpectedly: {error!r}"))
+            raise
 
     def _fail(self, error: WriteFailure | None) -> None:
         """Nothing more is copied, once something has gone wrong."""

@@ -57,12 +57,18 @@ class OutgoingObjects:
     def __init__(self, medium: Medium) -> None:
         self._medium = medium
         self._pending: list[_Pending] = []
-        self._unsynced = False
-        self._syncing: JobHandle | None = None
+        self._submitted = 0
+        self._synced = 0  # of those
+        self._syncing: tuple[JobHandle, int] | None = None
         self.names: list[ObjectName] = []
         self.sizes: dict[ObjectName, int] = {}
         self.bytes_written = 0
         self.damaged: list[ObjectName] = []
+
+    @property
+    def writing(self) -> bool:
+        """Whether an object is being written, and so has a buffer of the pool."""
+        return bool(self._pending)
 
     @property
     def under_way(self) -> bool:
@@ -72,7 +78,7 @@ class OutgoingObjects:
     @property
     def durable(self) -> bool:
         """Whether all that was written is behind a sync, once nothing is under way."""
-        return not self._unsynced
+        return self._synced == self._submitted
 
     def pin(self, name: ObjectName) -> bool:
         """Whether the object is stored or on its way already."""
@@ -97,7 +103,7 @@ class OutgoingObjects:
         if isinstance(handle, Unavailable):
             self._medium.pool.release(buffer)
             return handle
-        self._unsynced = True
+        self._submitted += 1
         self._pending.append(_Pending(handle, name, buffer, written))
         return None
 
@@ -111,7 +117,7 @@ class OutgoingObjects:
         handle = self._submit(self._medium.store.sync)
         if isinstance(handle, Unavailable):
             return handle
-        self._unsynced, self._syncing = False, handle
+        self._syncing = handle, self._submitted
         return None
 
     def wait(self, timeout_s: float | None) -> bool:
@@ -120,16 +126,24 @@ class OutgoingObjects:
         Returns:
             False if it took longer than `timeout_s`.
         """
-        awaited = self._pending[0].handle if self._pending else self._syncing
-        assert awaited is not None, "nothing is under way"
+        if self._pending:
+            awaited = self._pending[0].handle
+        else:
+            assert self._syncing is not None, "nothing is under way"
+            awaited, _ = self._syncing
         return self._medium.jobs.wait(awaited, timeout_s)
 
     def collect(self) -> StorageError | None:
-        """Take the results of what lanes have done; the first failure among them."""
+        """Take the results of what lanes have done; the first failure among them.
+
+        What no medium raises is raised here, once.
+        """
         failures: list[StorageError] = []
-        if self._syncing is not None and self._has_ended(self._syncing):
-            self._take(self._syncing, failures)
+        if self._syncing is not None and self._has_ended(self._syncing[0]):
+            handle, covered = self._syncing
             self._syncing = None
+            if self._take(handle, failures) is None:
+                self._synced = covered
         for pending in [one for one in self._pending if self._has_ended(one.handle)]:
             self._pending.remove(pending)
             self._medium.pool.release(pending.buffer)
@@ -152,7 +166,7 @@ class OutgoingObjects:
         return self._medium.jobs.poll(handle) in (JobStatus.DONE, JobStatus.FAILED)
 
     def _take(self, handle: JobHandle, failures: list[StorageError]) -> StorageError | None:
-        """What was raised there; what no medium raises is raised here."""
+        """What was raised there."""
         error = self._medium.jobs.result(handle)
         if isinstance(error, StorageError):
             failures.append(error)

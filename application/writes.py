@@ -122,8 +122,12 @@ class Writes:
         return Progress.WAITING if waiting else Progress.DONE
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until one object under way is written, or the time is over; False if none is."""
-        return any(write.work.wait(timeout_s) for write in self._writes)
+        """Block until one object under way is written, or the time is over; False if none is.
+
+        Where none is being written any more, until the objects of one entry are durable.
+        """
+        buffers_first = sorted(self._writes, key=lambda write: not write.work.writing)
+        return any(write.work.wait(timeout_s) for write in buffers_first)
 
     def fence(self, slot: int, line: int) -> None:
         """Rows of a slot from `line` on are about to be overwritten."""

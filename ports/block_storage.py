@@ -118,8 +118,8 @@ class BlockStorage(Protocol):
         One for many objects: a medium may be long about it, and as long for one as for all.
 
         Raises:
-            StorageReadOnly, StorageUnavailable: what was put since the last one may be lost. The
-                next `sync` tries it again.
+            StorageFull, StorageReadOnly, StorageUnavailable: what was put since the last one may
+                be lost. The next `sync` tries it again.
         """
         ...
 

@@ -45,9 +45,10 @@ up all rows that it tells of, and one that had it would leave the drive with one
 class FileStorage:
     """Implements `ports.block_storage.BlockStorage` in a directory of its own.
 
-    An object is written to a temporary file beside its place, synced, renamed, and its directory
-    is synced. A process that is killed leaves the temporary file, which the next start deletes.
-    Every method may wait for the drive; the interpreter lock is free meanwhile. Linux only.
+    An object is written to a temporary file beside its place, synced and renamed; `sync` syncs the
+    directories in which something appeared. A process that is killed leaves the temporary file,
+    which the next start deletes. Every method may wait for the drive; the interpreter lock is free
+    meanwhile. Linux only.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class FileStorage:
             quarantined_max: objects.
             quarantine_bytes_max: of those objects.
             choose_access: looks at the root once.
-            on_step: called before each step of a `put`, with its name, for tests that stop there.
+            on_step: called before each step of a `put` or a `sync`, with its name, for tests that
+                stop there.
 
         Raises:
             StorageUnavailable, StorageReadOnly: the directory cannot be used; says why.
@@ -141,8 +143,9 @@ class FileStorage:
         with self._alone(name), failures_of(f"writing {name}"):
             directory = self._root.make(way)
             try:
-                nbytes = 0 if _is_ours(directory, leaf) else sum(map(len, parts))
-                if nbytes:
+                there = _is_ours(directory, leaf)
+                nbytes = 0 if there else sum(map(len, parts))
+                if not there:
                     self._account.admit(nbytes)
                     self._write(directory, leaf, parts)
                 # Behind the renaming: a sync that came between would not know of it.

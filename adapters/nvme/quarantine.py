@@ -106,8 +106,13 @@ class Quarantine:
         """The directory; None on a full file system, which must not keep objects from reads."""
         if self._fd is None:
             try:
-                self._fd = self._root.make([QUARANTINE_NAME])
-                os.fsync(self._root.fd)
+                fd = self._root.make([QUARANTINE_NAME])
+                try:
+                    os.fsync(self._root.fd)
+                except BaseException:
+                    os.close(fd)
+                    raise
+                self._fd = fd
             except OSError as error:
                 if error.errno not in _FULL:
                     raise

@@ -107,18 +107,27 @@ class RootDirectory:
         """Make durable what stood in any directory when that was `changed` before.
 
         Raises:
-            OSError: a directory cannot be synced; the next call tries it again.
+            OSError: a directory cannot be synced, and says which; all others are. The next call
+                tries it again.
         """
         with self._syncing:
             with self._lock:
                 waiting, self._unsynced = self._unsynced, set()
+            failures: list[OSError] = []
             try:
                 for way in sorted(waiting):
-                    self._sync_one(way)
-                    waiting.remove(way)
+                    try:
+                        self._sync_one(way)
+                    except OSError as error:
+                        where = "/".join(way) or "the root"
+                        failures.append(OSError(error.errno, f"{where}: {error.strerror}"))
+                    else:
+                        waiting.remove(way)
             finally:
                 with self._lock:
                     self._unsynced |= waiting
+            if failures:
+                raise failures[0]
 
     def _make_one(self, above: int, part: str, way: Sequence[str]) -> int:
         """The directory `part` in the one that `above` is a descriptor of and `way` leads to."""

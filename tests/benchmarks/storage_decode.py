@@ -49,6 +49,7 @@ def figures(options: Options) -> Iterator[Figure]:
                 found = {saves: _steps(server, steps, saves=saves) for saves in order}
                 if number < 0:
                     continue
+                assert not any(step.saving for step in found[False])
                 meanwhile = [at for at, step in enumerate(found[True]) if step.saving]
                 for clock in CLOCKS:
                     for saves, into in ((True, saving), (False, alone)):

@@ -1,8 +1,8 @@
 """How fast state gets to the drive and back, against the drive itself.
 
-Saves are durable: each object synced, renamed, its directory synced, the entry committed. Restores
-are cold and verified: nothing of the state is in memory, checksums, tokens and the sums of the
-bytes in place are compared. All of it around the page cache.
+Saves are durable: each object synced and renamed, their directories synced, the entry committed.
+Restores are cold and verified: nothing of the state is in memory, checksums, tokens and the sums of
+the bytes in place are compared. All of it around the page cache.
 """
 
 import time

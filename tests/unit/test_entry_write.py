@@ -16,6 +16,7 @@ from anchorline.application.object_store import ObjectStore
 from anchorline.application.outgoing_objects import Medium
 from anchorline.application.staging import StagingPool
 from anchorline.application.write_source import SlotSource
+from anchorline.application.writes import Write, Writes
 from anchorline.domain.anchor import Anchor, AnchorKind
 from anchorline.domain.entry import Role
 from anchorline.domain.errors import RowsChanged, StorageUnavailable
@@ -28,6 +29,7 @@ from anchorline.domain.sums import Sums
 from anchorline.domain.tokens import token_ids
 from anchorline.ports.gpu_state import ByteBuffers, Look
 from anchorline.ports.jobs import JobHandle
+from anchorline.simulation.box import Box
 from contract.readings import row_buffers
 
 GRID, LENGTH = 8, 40
@@ -185,6 +187,22 @@ class TestTheSync:
 
         assert isinstance(write.failure, StorageUnavailable)
 
+    def test_what_no_medium_raises_is_raised_once_and_the_write_has_failed(self) -> None:
+        def fail(step: str) -> None:
+            if step == "sync directories":
+                raise ZeroDivisionError
+
+        engine = CheckableEngine(window=64, grid=GRID)
+        prefill(engine, range(LENGTH))
+        storage = CrashableStorage(on_step=fail)
+        write = a_write(engine, [an_anchor(engine, LENGTH)], storage=storage)
+
+        with pytest.raises(ZeroDivisionError):
+            finish(write)
+
+        assert write.step() is Progress.DONE
+        assert isinstance(write.failure, StorageUnavailable)
+
     def test_an_anchor_that_comes_during_the_sync_is_synced_as_well(self) -> None:
         steps: list[str] = []
         storage = CrashableStorage(on_step=steps.append)
@@ -205,6 +223,29 @@ class TestTheSync:
         assert steps.count("synced") == 2
         names = {one.name for part in write.contents() for one in part}
         assert {found.name for found in storage.crash().names()} == names
+
+
+def test_who_waits_for_a_buffer_waits_for_a_write_that_has_one() -> None:
+    engine = CheckableEngine(window=64, grid=GRID)
+    prefill(engine, range(LENGTH))
+    lanes = SteppedJobs({"lane": 64})
+    storage = CrashableStorage()
+    syncing = a_write(engine, [an_anchor(engine, LENGTH)], lanes=lanes, storage=storage)
+    while not syncing.copied:
+        syncing.step()
+    lanes.run_all()
+    syncing.step()
+    assert not syncing.writing
+    copying = a_write(engine, [an_anchor(engine, LENGTH)], lanes=lanes, storage=storage, buffers=1)
+    copying.step()
+    assert copying.writing
+    writes = Writes(Box().disk.tier)
+    for work in (syncing, copying):
+        writes.add(Write(0, work, ready=True))
+
+    assert writes.wait()
+
+    assert not copying.writing
 
 
 BLOCKS = [8, 16, 24, 32, 40]

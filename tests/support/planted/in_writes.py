@@ -99,9 +99,10 @@ def _catalog_before_objects() -> AbstractContextManager[None]:
             objects = work._objects
             if work.copied and objects._pending and work.failure is None and write not in early:
                 early.add(write)
-                pending, objects._pending, objects._unsynced = objects._pending, [], False
+                pending, objects._pending = objects._pending, []
+                synced, objects._synced = objects._synced, objects._submitted
                 self._settle(write)
-                objects._pending, objects._unsynced = pending, True
+                objects._pending, objects._synced = pending, synced
         return step(self, ahead=ahead)
 
     return together(
@@ -112,7 +113,7 @@ def _catalog_before_objects() -> AbstractContextManager[None]:
 def _catalog_before_the_sync() -> AbstractContextManager[None]:
     def submitted(self: OutgoingObjects) -> None:
         self._submit(self._medium.store.sync)
-        self._unsynced = False
+        self._synced = self._submitted
 
     return replaced(OutgoingObjects, "sync", submitted)
 
