@@ -23,11 +23,17 @@ KEPT_TOKENS_QUICK = 1_024
 PROMPT_TOKENS = 300
 """More than a grid step, so that each answer goes on in the slot of the one before."""
 
-STEPS = {"toy": 600, "smollm2": 120}
-STEPS_OTHER = 120
+STEPS = {"toy": 200, "smollm2": 60}
+STEPS_OTHER = 60
 STEPS_QUICK = 60
-REPETITIONS = 9
+BEGINS_AFTER = 10
+"""The save, in steps. It goes on beyond the last one: its sync and its commit are not measured."""
+
+REPETITIONS = {"toy": 31, "smollm2": 15}
+REPETITIONS_OTHER = 15
 REPETITIONS_QUICK = 2
+"""Many and short ones: what others do on the machine changes from one second to the next."""
+
 TARGET = "at most 1.02"
 
 CLOCKS = {"wall": perf_counter, "engine thread": thread_time, "all threads": process_time}
@@ -35,8 +41,9 @@ CLOCKS = {"wall": perf_counter, "engine thread": thread_time, "all threads": pro
 
 def figures(options: Options) -> Iterator[Figure]:
     """Time of a step by three clocks, and that of an answer."""
-    repetitions = REPETITIONS_QUICK if options.quick else REPETITIONS
     for model in options.models:
+        often = REPETITIONS.get(model, REPETITIONS_OTHER)
+        repetitions = REPETITIONS_QUICK if options.quick else often
         steps = STEPS_QUICK if options.quick else STEPS.get(model, STEPS_OTHER)
         with scratch() as directory, disk_server(model, directory, slots=2) as server:
             saving: dict[str, list[float]] = {clock: [] for clock in CLOCKS}
@@ -79,7 +86,7 @@ class _Step:
 
 
 def _steps(server: DiskServer, count: int, *, saves: bool) -> list[_Step]:
-    """The decode steps of an answer; if it `saves`, that begins after a third of them."""
+    """The decode steps of an answer; if it `saves`, that begins after the first ones."""
     scheduler, tier = server.scheduler, server.disk.tier
     prompt = random_ids(PROMPT_TOKENS, below=server.parts.engine().profile.vocabulary, seed=2)
     request = ids_request(server.admission, prompt, max_tokens=count + 1, salt="decodes")
@@ -92,7 +99,7 @@ def _steps(server: DiskServer, count: int, *, saves: bool) -> list[_Step]:
     assert scheduler.slots[1].running is not None, "it decodes where the kept conversation stands"
     found: list[_Step] = []
     for number in range(count):
-        if saves and number == count // 3:
+        if saves and number == BEGINS_AFTER:
             kept = scheduler.slots[0].resident
             assert server.disk.conversations.save(0, kept, None, WriteCause.STOP) is not None
         before = {name: clock() for name, clock in CLOCKS.items()}
