@@ -29,7 +29,7 @@ STEPS_QUICK = 60
 BEGINS_AFTER = 10
 """The save, in steps. It goes on beyond the last one: its sync and its commit are not measured."""
 
-REPETITIONS = {"toy": 31, "smollm2": 15}
+REPETITIONS = {"toy": 61, "smollm2": 15}
 REPETITIONS_OTHER = 15
 REPETITIONS_QUICK = 2
 """Many and short ones: what others do on the machine changes from one second to the next."""
