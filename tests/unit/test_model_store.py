@@ -1,6 +1,7 @@
 """Where models are, and what a fetch leaves behind."""
 
 import hashlib
+import re
 import subprocess
 import sys
 import threading
@@ -104,9 +105,18 @@ def test_the_embedded_model_is_found_without_fetching(tmp_path: Path) -> None:
     assert location.source == str(location.path)
 
 
-def test_a_built_in_model_that_was_not_fetched_says_how_to_get_it(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotFound, match="`anchorline models get smollm2`"):
-        ModelStore(tmp_path).resolve("smollm2")
+def test_a_built_in_model_that_was_not_fetched_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(ModelNotFound, match="`anchorline models get smollm2` fetches"):
+        ModelStore().resolve("smollm2")
+
+    # Where it would go, too: it may be there already, in the place that is looked at by default.
+    elsewhere = tmp_path / "my models"
+    command = f"`anchorline models get smollm2 --models-dir='{elsewhere}'` fetches"
+    with pytest.raises(ModelNotFound, match=re.escape(command)):
+        ModelStore(elsewhere).resolve("smollm2")
 
 
 def test_a_package_without_its_model_says_so(tmp_path: Path) -> None:
