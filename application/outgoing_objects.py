@@ -136,7 +136,8 @@ class OutgoingObjects:
     def collect(self) -> StorageError | None:
         """Take the results of what lanes have done; the first failure among them.
 
-        What no medium raises is raised here, once.
+        Raises:
+            BaseException: what no medium raises, once; the object or the sync counts as failed.
         """
         failures: list[StorageError] = []
         if self._syncing is not None and self._has_ended(self._syncing[0]):

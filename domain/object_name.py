@@ -33,7 +33,6 @@ _NAME: Final = re.compile(
     re.ASCII,
 )
 
-
 _SUMS: Final = struct.Struct("<QQ")
 
 

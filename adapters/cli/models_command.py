@@ -23,12 +23,15 @@ class ListedModel(Protocol):
     Attributes:
         path: its directory, whether it is there or not.
         size: bytes of its files; 0 where it is not there.
+        fetch: the command that brings it to `path`.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def description(self) -> str: ...
+    @property
+    def fetch(self) -> str: ...
     @property
     def path(self) -> Path: ...
     @property
@@ -118,9 +121,7 @@ def show_models(models: Sequence[ListedModel]) -> None:
         if model.present:
             rows.append((model.name, f"{model.size / 1e6:.1f} MB", str(model.path)))
         else:
-            rows.append(
-                (model.name, "-", f"not here; get it with: anchorline models get {model.name}")
-            )
+            rows.append((model.name, "-", f"not here; get it with: {model.fetch}"))
         rows.append(("", "", model.description))
     names = max(len(name) for name, _, _ in rows)
     sizes = max(len(size) for _, size, _ in rows)

@@ -77,6 +77,7 @@ class ListedModel:
     Attributes:
         path: its directory, whether it is there or not.
         size: bytes of its files; 0 where it is not there.
+        fetch: the command that brings it to `path`.
     """
 
     name: str
@@ -84,6 +85,7 @@ class ListedModel:
     path: Path
     size: int
     present: bool
+    fetch: str
 
 
 def default_models_dir() -> Path:
@@ -178,13 +180,17 @@ class ModelStore:
             return ModelLocation(str(path), model.name, path)
         if model.package is None:
             raise ModelNotFound(f"{model.name} should be part of anchorline and is not in {path}")
-        command = f"anchorline models get {model.name}"
-        if self._directory != default_models_dir():
-            command += f" --models-dir={shlex.quote(str(self._directory))}"
         raise ModelNotFound(
-            f"{model.name} is not in {self._directory} yet: `{command}` fetches it "
+            f"{model.name} is not in {self._directory} yet: `{self._command(model)}` fetches it "
             f"({model.package.megabytes} MB)"
         )
+
+    def _command(self, model: BuiltIn) -> str:
+        """What fetches a model; to where this store looks for it."""
+        command = f"anchorline models get {model.name}"
+        if self._directory == default_models_dir():
+            return command
+        return f"{command} --models-dir={shlex.quote(str(self._directory))}"
 
     def _path(self, model: BuiltIn) -> Path:
         return (self._embedded if model.package is None else self._directory) / model.name
@@ -193,7 +199,7 @@ class ModelStore:
         path = self._path(model)
         present = _is_model(path)
         size = sum(file.stat().st_size for file in path.iterdir()) if present else 0
-        return ListedModel(model.name, model.description, path, size, present)
+        return ListedModel(model.name, model.description, path, size, present, self._command(model))
 
     def _fetch(self, package: ModelPackage, path: Path, progress: Progress) -> None:
         """Build beside `path`, so that the rename stays on one file system; under the lock."""

@@ -169,6 +169,7 @@ class Model:
     path: Path
     size: int
     present: bool
+    fetch: str = "anchorline models get larger --models-dir=/m"
 
 
 def test_models_that_are_here_are_proved_one_by_one() -> None:
@@ -211,7 +212,7 @@ def test_models_are_listed_with_where_they_are_or_how_to_get_them() -> None:
         "NAME       SIZE  WHERE\n"
         "toy     12.3 MB  /a/toy\n"
         "                 a small one\n"
-        "larger        -  not here; get it with: anchorline models get larger\n"
+        "larger        -  not here; get it with: anchorline models get larger --models-dir=/m\n"
         "                 another\n"
     )
     assert asked == [{"models_dir": "/m", "cache_dir": None}]

@@ -210,12 +210,18 @@ class TestTheSync:
         prefill(engine, range(16))
         first = an_anchor(engine, 16)
         prefill(engine, range(LENGTH), start=16)
-        write = a_write(engine, [first], storage=storage)
-        while "synced" not in steps:
+        lanes = SteppedJobs({"lane": 64})
+        write = a_write(engine, [first], storage=storage, lanes=lanes)
+        while not write.copied:
             write.step()
-            write.wait()
+        lanes.run_all()
+        write.step()  # hands the sync to the lane
+        assert "sync directories" not in steps
 
         assert write.add_anchor(an_anchor(engine, LENGTH))
+        lanes.run_all()
+        assert steps.count("synced") == 1
+        write.step()
         assert not write.done
         finish(write)
 
