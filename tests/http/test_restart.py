@@ -1,6 +1,7 @@
 """A conversation over a restart of the real server: the state is the same, byte for byte."""
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -68,16 +69,16 @@ def digest(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[[str, ExitStack], RunningServer]:
-    """Starts servers over one cache directory."""
+def start(tmp_path: Path) -> Callable[..., RunningServer]:
+    """Starts servers over one cache directory, or over another one."""
     models = ServeSettings().models_path
 
-    def one(model: str, stack: ExitStack) -> RunningServer:
+    def one(model: str, stack: ExitStack, cache: Path = tmp_path / "cache") -> RunningServer:
         require_model(model)
         settings = ServeSettings(
             model=model,
             dtype="float32",
-            cache_dir=tmp_path,
+            cache_dir=cache,
             models_dir=models,
             disk_free_min=0,
             ram_bytes_max=0,  # what lost its slot is on disk or nowhere
@@ -94,22 +95,28 @@ def flush(server: RunningServer) -> httpx.Response:
         return client.post("/v1/cache/flush")
 
 
-@pytest.mark.parametrize(("model", "turns", "max_tokens"), [("toy", 5, 60), ("smollm2", 2, 12)])
-def test_after_a_planned_stop_the_next_turn_reads_only_itself(
-    start: Callable[[str, ExitStack], RunningServer], model: str, turns: int, max_tokens: int
+@pytest.mark.parametrize("ending", ["stopped", "flushed and killed"])
+@pytest.mark.parametrize(("model", "max_tokens"), [("toy", 60), ("smollm2", 12)])
+def test_after_five_turns_and_a_restart_the_sixth_reads_only_itself(
+    start: Callable[..., RunningServer], tmp_path: Path, model: str, max_tokens: int, ending: str
 ) -> None:
     talk = Talk(max_tokens)
+    left = tmp_path / "cache"
     with ExitStack() as first:
         server = start(model, first)
-        answers = [talk.ask(server, question) for question in QUESTIONS[:turns]]
+        answers = [talk.ask(server, question) for question in QUESTIONS[:5]]
         before = digest(server)
+        if ending == "flushed and killed":
+            assert flush(server).json()["durable"]
+            # What a process leaves that ends here: nothing of it is written later.
+            left = Path(shutil.copytree(left, tmp_path / "left"))
     usage: dict[str, int] = answers[-1]["usage"]
     held = usage["prompt_tokens"] + usage["completion_tokens"] - 1
 
     with ExitStack() as second:
-        server = start(model, second)
+        server = start(model, second, left)
         after = digest(server)
-        answer = talk.ask(server, QUESTIONS[turns])
+        answer = talk.ask(server, QUESTIONS[5])
 
     cache = answer["usage"]["anchorline"]["cache"]
     assert after == before
@@ -118,7 +125,7 @@ def test_after_a_planned_stop_the_next_turn_reads_only_itself(
 
 
 def test_after_a_restart_an_edit_of_the_last_tokens_costs_them_and_one_grid_step(
-    start: Callable[[str, ExitStack], RunningServer],
+    start: Callable[..., RunningServer],
 ) -> None:
     prompt = [5 + (7 * at) % 1900 for at in range(1500)]
     with ExitStack() as first:
@@ -138,7 +145,7 @@ def test_after_a_restart_an_edit_of_the_last_tokens_costs_them_and_one_grid_step
 
 
 def test_a_conversation_that_was_replaced_comes_back_from_the_disk(
-    start: Callable[[str, ExitStack], RunningServer],
+    start: Callable[..., RunningServer],
 ) -> None:
     def complete(client: httpx.Client, prompt: list[int]) -> dict[str, Any]:
         body = {"prompt": prompt, "max_tokens": 4, "temperature": 0}
